@@ -1,0 +1,148 @@
+"""Directory nodes of the content store.
+
+A tree is a sorted tuple of named entries: file (digest, size, executable), directory (digest) or
+symbolic link (target). It has no times, no owners and no other mode bits, so its digest is a
+function of content alone. The encoding is binary, because names and link targets are bytes:
+
+    entry     = kind name NUL payload
+    kind      = "d" | "f" | "x" | "l"            directory, file, executable file, link
+    payload   = 32 digest bytes                       for "d"
+              | 32 digest bytes, 8 size bytes         for "f" and "x"   (sizes big-endian)
+              | 4 length bytes, target bytes          for "l"
+    digest    = BLAKE3("reprobuild/tree/v0" NUL entry*)   entries sorted by name, bytewise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reprobuild.core.digest import Digest, tagged
+from reprobuild.errors import ReprobuildError
+
+DOMAIN = "reprobuild/tree/v0"
+MAX_NAME = 255
+MAX_TARGET = 4095
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A regular file: the digest and size in bytes of its content, and one mode bit."""
+
+    digest: Digest
+    size: int
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A subdirectory, by the digest of its own tree."""
+
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Symlink:
+    """A symbolic link and its target, kept as bytes and never followed by the store."""
+
+    target: bytes
+
+
+Entry = File | Directory | Symlink
+
+
+def check_name(name: bytes) -> None:
+    """Raises E-TREE unless `name` can stand as one path component on Linux."""
+    if not name or name in (b".", b"..") or b"/" in name or b"\0" in name or len(name) > MAX_NAME:
+        raise ReprobuildError("E-TREE", f"{name[:80]!r} is not allowed as a file name")
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One directory node; build it with `Tree.of`, which sorts and checks."""
+
+    entries: tuple[tuple[bytes, Entry], ...]
+
+    @classmethod
+    def of(cls, entries: dict[bytes, Entry]) -> Tree:
+        """The tree of `entries`, in canonical order; raises E-TREE for a name not allowed."""
+        for name, entry in entries.items():
+            check_name(name)
+            _check_entry(name, entry)
+        return cls(tuple(sorted(entries.items())))
+
+    def encode(self) -> bytes:
+        """The canonical bytes (see the module text)."""
+        parts: list[bytes] = []
+        for name, entry in self.entries:
+            if isinstance(entry, File):
+                kind = b"x" if entry.executable else b"f"
+                parts += (kind, name, b"\0", entry.digest.raw, entry.size.to_bytes(8, "big"))
+            elif isinstance(entry, Directory):
+                parts += (b"d", name, b"\0", entry.digest.raw)
+            else:
+                parts += (b"l", name, b"\0", len(entry.target).to_bytes(4, "big"), entry.target)
+        return b"".join(parts)
+
+    @property
+    def digest(self) -> Digest:
+        """What names this tree."""
+        return tagged(DOMAIN, self.encode())
+
+    def get(self, name: bytes) -> Entry | None:
+        """The entry called `name`, or None."""
+        for candidate, entry in self.entries:
+            if candidate == name:
+                return entry
+        return None
+
+    def __iter__(self) -> Iterator[tuple[bytes, Entry]]:
+        return iter(self.entries)
+
+
+def _check_entry(name: bytes, entry: Entry) -> None:
+    if isinstance(entry, Symlink):
+        target = entry.target
+        if not target or b"\0" in target or len(target) > MAX_TARGET:
+            raise ReprobuildError("E-TREE", f"the link {name!r} has a target that is not allowed")
+    elif isinstance(entry, File) and not 0 <= entry.size < 2**63:
+        raise ReprobuildError("E-TREE", f"the file {name!r} has an impossible size")
+
+
+def decode(data: bytes) -> Tree:
+    """The tree whose encoding is exactly `data`; raises E-TREE for anything else."""
+    entries: list[tuple[bytes, Entry]] = []
+    position, end, previous = 0, len(data), b""
+    while position < end:
+        kind = data[position : position + 1]
+        nul = data.find(b"\0", position + 1)
+        if nul < 0:
+            raise ReprobuildError("E-TREE", f"directory node cut short at byte {position}")
+        name = data[position + 1 : nul]
+        check_name(name)
+        if entries and name <= previous:
+            raise ReprobuildError("E-TREE", f"directory node out of order at {name!r}")
+        body = nul + 1
+        entry: Entry
+        if kind == b"d":
+            position = body + 32
+            entry = Directory(Digest.from_raw(data[body:position]))
+        elif kind in (b"f", b"x"):
+            position = body + 40
+            size = int.from_bytes(data[body + 32 : position], "big")
+            entry = File(Digest.from_raw(data[body : body + 32]), size, kind == b"x")
+        elif kind == b"l":
+            length = int.from_bytes(data[body : body + 4], "big")
+            position = body + 4 + length
+            entry = Symlink(data[body + 4 : position])
+        else:
+            raise ReprobuildError("E-TREE", f"directory node has an unknown kind {kind!r}")
+        if position > end:
+            raise ReprobuildError("E-TREE", f"directory node cut short at {name!r}")
+        _check_entry(name, entry)
+        entries.append((name, entry))
+        previous = name
+    return Tree(tuple(entries))
+
+
+EMPTY = Tree(())
