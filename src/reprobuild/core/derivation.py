@@ -97,6 +97,35 @@ class FixedOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class Hints:
+    """What the scheduler may use; none of it can change what comes out.
+
+    `memory` in bytes, `cores`, `timeout` and `silence` in seconds, `output_limit` in bytes.
+    """
+
+    memory: int = 256 * 2**20
+    cores: int = 1
+    timeout: int = 3600
+    silence: int = 1800
+    output_limit: int = 32 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class InputContent:
+    """What an input turned out to be: a tree, or one file of it."""
+
+    digest: Digest
+    is_file: bool = False
+    executable: bool = False
+
+    def document(self) -> dict[str, Value]:
+        """The hashed form."""
+        if self.is_file:
+            return {"blob": self.digest.hex, "executable": self.executable}
+        return {"tree": self.digest.hex}
+
+
+@dataclass(frozen=True, slots=True)
 class Derivation:
     """A closed recipe.
 
@@ -116,7 +145,7 @@ class Derivation:
     fixed: FixedOutput | None = None
     system: str = SYSTEM
     origin: Mapping[str, Value] = field(default_factory=dict)
-    hints: Hints = field(default_factory=lambda: Hints())
+    hints: Hints = field(default_factory=Hints)
 
     def __post_init__(self) -> None:
         if not _STEP_NAME.match(self.name):
@@ -181,32 +210,3 @@ class Derivation:
         recipe["inputs"] = {i.name: {"at": i.at, **inputs[i.name].document()} for i in self.inputs}
         recipe["interpreter"] = interpreter
         return document_digest(ACTION_DOMAIN, recipe)
-
-
-@dataclass(frozen=True, slots=True)
-class Hints:
-    """What the scheduler may use; none of it can change what comes out.
-
-    `memory` in bytes, `cores`, `timeout` and `silence` in seconds, `output_limit` in bytes.
-    """
-
-    memory: int = 256 * 2**20
-    cores: int = 1
-    timeout: int = 3600
-    silence: int = 1800
-    output_limit: int = 32 * 2**30
-
-
-@dataclass(frozen=True, slots=True)
-class InputContent:
-    """What an input turned out to be: a tree, or one file of it."""
-
-    digest: Digest
-    is_file: bool = False
-    executable: bool = False
-
-    def document(self) -> dict[str, Value]:
-        """The hashed form."""
-        if self.is_file:
-            return {"blob": self.digest.hex, "executable": self.executable}
-        return {"tree": self.digest.hex}

@@ -50,7 +50,7 @@ class Record:
     @property
     def digest(self) -> Digest:
         """What names the record's file."""
-        return document_digest(RECORD_DOMAIN, cast(Value, decode(self.encode())))
+        return document_digest(RECORD_DOMAIN, decode(self.encode()))
 
     @classmethod
     def decode(cls, data: bytes) -> Record:

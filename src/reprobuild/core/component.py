@@ -1,0 +1,164 @@
+"""The models of derivations/NAME.toml: how one component is built, and what goes where."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from reprobuild.core.schema import InnerPath, Model, Name, Reference, problem
+
+
+class _Step(Model):
+    """Limits that any step may state: memory in MiB, time in seconds."""
+
+    memory: int | None = Field(default=None, gt=0)
+    timeout: int | None = Field(default=None, gt=0)
+
+
+class UnpackStep(_Step):
+    """Archives (wheels, sdists, zip, tar) as a tree; several are merged."""
+
+    kind: Literal["unpack"]
+    archive: Reference
+    strip: int = Field(default=0, ge=0)
+    prefix: InnerPath | Literal[""] = ""
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+class RootfsStep(_Step):
+    """A root file system of Debian packages, unpacked without running their scripts."""
+
+    kind: Literal["rootfs"]
+    packages: tuple[Reference, ...] = Field(min_length=1)
+    exclude: tuple[str, ...] = ()
+    links: dict[str, str] = Field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
+
+
+class Place(Model):
+    """One thing put somewhere: the tree or file `from`, at the path `to`."""
+
+    source: Reference = Field(alias="from")
+    to: str
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    replace: bool = False
+
+    @field_validator("to")
+    @classmethod
+    def _inside(cls, to: str) -> str:
+        parts = [p for p in to.split("/") if p not in ("", ".")]
+        if ".." in parts:
+            raise problem("path", f"{to!r} must stay inside the tree")
+        return "/".join(parts)
+
+
+class JoinStep(_Step):
+    """Several trees (or parts) put together."""
+
+    kind: Literal["join"]
+    place: tuple[Place, ...] = Field(min_length=1)
+    links: dict[str, str] = Field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
+    executables: tuple[str, ...] = ()
+
+
+class ScriptStep(_Step):
+    """A command in the sandbox: `run` (by the root's /bin/sh) or `argv`. Outputs go to $out."""
+
+    kind: Literal["script"]
+    run: str | None = None
+    argv: tuple[str, ...] = ()
+    inputs: dict[Name, Reference] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict)
+    toolchain: Name | None = None
+    root: Reference | None = None
+    outputs: tuple[Name, ...] = ("out",)
+
+    @model_validator(mode="after")
+    def _one_form(self) -> ScriptStep:
+        if (self.run is None) == (not self.argv):
+            raise problem("missing", "a script has either `run` or `argv`")
+        return self
+
+
+class PythonWheelStep(_Step):
+    """A Python package built by its PEP 517 backend, then installed below `prefix`."""
+
+    kind: Literal["python-wheel"]
+    source: Reference
+    backend: str = "setuptools.build_meta"
+    requires: tuple[Reference, ...] = ()
+    version: str | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+    toolchain: Name | None = None
+    root: Reference | None = None
+    prefix: InnerPath = "usr/lib/python3/dist-packages"
+    scripts: InnerPath = "usr/bin"
+
+
+class WheelInstallStep(_Step):
+    """A ready wheel, installed below `prefix`."""
+
+    kind: Literal["wheel-install"]
+    wheel: Reference
+    prefix: InnerPath = "usr/lib/python3/dist-packages"
+    scripts: InnerPath = "usr/bin"
+
+
+Arch = Annotated[str, Field(pattern=r"^sm_(?:[1-9][0-9]{1,2})[af]?$")]
+
+
+class CudaModuleStep(_Step):
+    """A shared library of CUDA kernels: each unit compiled alone, then one host link."""
+
+    kind: Literal["cuda-module"]
+    source: Reference
+    units: tuple[InnerPath, ...] = Field(min_length=1)
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.+-]+$")
+    arch: tuple[Arch, ...] = Field(min_length=1)
+    include: tuple[Reference, ...] = ()
+    system_include: tuple[Reference, ...] = ()
+    defines: tuple[str, ...] = ()
+    std: Literal["c++17", "c++20"] = "c++17"
+    optimize: Literal["O0", "O1", "O2", "O3"] = "O3"
+    flags: tuple[str, ...] = ()
+    host_flags: tuple[str, ...] = ()
+    link: tuple[str, ...] = ("cudart",)
+    toolchain: Name | None = None
+
+
+Step = Annotated[
+    UnpackStep
+    | RootfsStep
+    | JoinStep
+    | ScriptStep
+    | PythonWheelStep
+    | WheelInstallStep
+    | CudaModuleStep,
+    Field(discriminator="kind"),
+]
+
+
+class Layer(Model):
+    """What of the component goes into an image, and what the contract inside checks."""
+
+    place: tuple[Place, ...] = Field(min_length=1)
+    links: dict[str, str] = Field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict)
+    cuda: tuple[InnerPath, ...] = ()
+    python: tuple[str, ...] = ()
+
+
+class Component(Model):
+    """The whole file."""
+
+    description: str = ""
+    version: str | None = None
+    input: Name | None = None
+    steps: dict[Name, Step] = Field(default_factory=dict)
+    result: Reference
+    image: Layer | None = None

@@ -1,0 +1,280 @@
+"""The models of flake-like.toml: what is wanted. docs/language.md is their reference."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from reprobuild.core.derivation import Isolation
+from reprobuild.core.schema import (
+    Commit,
+    GitRef,
+    InnerPath,
+    Model,
+    Name,
+    Reference,
+    RelativePath,
+    Sha256Text,
+    problem,
+)
+
+FORMAT = 0
+
+
+class GitInput(Model):
+    """A git repository at a branch, tag or commit."""
+
+    kind: Literal["git"]
+    url: str
+    ref: GitRef
+    rev: Commit | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, url: str) -> str:
+        # git gives meaning to `ext::…` and to a leading dash; neither is an address.
+        if url.startswith("-") or "::" in url or any(ord(c) < 33 for c in url):
+            raise problem("url", f"{url[:80]!r} is no address of a git repository")
+        if not url.startswith(("https://", "http://", "ssh://", "git://", "file://", "/")):
+            raise problem(
+                "url", f"{url[:80]!r} needs a scheme: https, ssh, git, file, or an absolute path"
+            )
+        return url
+
+
+class FixtureInput(Model):
+    """A git repository made on the fly from text in this project (docs/language.md)."""
+
+    kind: Literal["fixture"]
+    path: RelativePath
+    ref: GitRef = "refs/heads/main"
+
+
+class _Packages(Model):
+    name: str | None = None
+    version: str | None = None
+    packages: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_form(self) -> _Packages:
+        if bool(self.packages) == bool(self.name):
+            raise problem("packages", "give either `name` (and `version`) or a list of `packages`")
+        return self
+
+    def wanted(self) -> tuple[tuple[str, str | None], ...]:
+        """(name, version or None) for each package, in the order written."""
+        if self.name:
+            return ((self.name, self.version),)
+        out: list[tuple[str, str | None]] = []
+        for text in self.packages:
+            name, _, version = text.replace("==", "=").partition("=")
+            out.append((name.strip(), version.strip() or None))
+        return tuple(out)
+
+
+class WheelInput(_Packages):
+    """Wheels from the package index that the user's pip is configured for."""
+
+    kind: Literal["wheel"]
+    python: str = "3.11"
+
+
+class SdistInput(_Packages):
+    """Source distributions from the same index; nothing of them is run to fetch them."""
+
+    kind: Literal["sdist"]
+
+
+class DebInput(_Packages):
+    """Debian packages from the host's configured archive, or a mirror."""
+
+    kind: Literal["deb"]
+    suite: str = "bookworm"
+    architecture: Literal["amd64"] = "amd64"
+
+
+class UrlInput(Model):
+    """One file at an address."""
+
+    kind: Literal["url"]
+    url: str
+    sha256: Sha256Text | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, url: str) -> str:
+        if not url.startswith(("https://", "http://", "file://")):
+            raise problem("url", f"{url[:80]!r} needs a scheme: https, http or file")
+        return url
+
+
+class OciInput(Model):
+    """An image by digest: `registry/repository@sha256:…`, or `oci:PATH`."""
+
+    kind: Literal["oci"]
+    reference: str
+
+
+class PathInput(Model):
+    """A directory of this project."""
+
+    kind: Literal["path"]
+    path: RelativePath
+
+
+Input = Annotated[
+    GitInput | FixtureInput | WheelInput | SdistInput | DebInput | UrlInput | OciInput | PathInput,
+    Field(discriminator="kind"),
+]
+
+
+class Toolchain(Model):
+    """What builds run in: a root file system with a host compiler, and a CUDA toolkit."""
+
+    root: Reference
+    cuda: Reference | None = None
+
+
+class Head(Model):
+    """A pull request that is applied."""
+
+    number: int = Field(gt=0)
+    title: str = Field(default="", max_length=1000)
+    head: Commit | None = None
+    ref: GitRef | None = None
+    commits: tuple[Commit, ...] | None = None
+    summary: str = ""
+
+    @property
+    def full_ref(self) -> str:
+        """The ref that leads to the head: `refs/pull/N/head` unless given."""
+        return self.ref or f"refs/pull/{self.number}/head"
+
+
+class SourcePatch(Model):
+    """A patch file of this project, applied after the heads."""
+
+    path: RelativePath
+    sha256: Sha256Text
+    title: str = ""
+
+
+class Exclusion(Model):
+    """A pull request that was looked at and left out, with a reason."""
+
+    number: int = Field(gt=0)
+    head: Commit
+    disposition: Literal[
+        "alternative", "experimental", "out_of_scope", "research-only", "superseded", "unsupported"
+    ]
+    reason: str
+
+
+class Source(Model):
+    """A component's source in one output: base, heads in order, and the tree to hit."""
+
+    input: Name
+    base: GitRef | None = None
+    base_commit: Commit | None = None
+    strategy: Literal["merge", "cherry_pick", "pinned_branch"] = "merge"
+    composition_ref: GitRef | None = None
+    composition_commit: Commit | None = None
+    heads: tuple[Head, ...] = ()
+    patches: tuple[SourcePatch, ...] = ()
+    exclusions: tuple[Exclusion, ...] = ()
+    tree: Commit | None = None
+
+    @model_validator(mode="after")
+    def _numbers_once(self) -> Source:
+        seen: set[int] = set()
+        for number in [h.number for h in self.heads] + [e.number for e in self.exclusions]:
+            if number in seen:
+                raise problem("duplicate", f"pull request {number} is named twice")
+            seen.add(number)
+        pinned = self.strategy == "pinned_branch"
+        if pinned != (self.composition_ref is not None and self.composition_commit is not None):
+            raise problem(
+                "strategy",
+                "composition-ref and composition-commit belong to strategy pinned_branch, "
+                "which needs both",
+            )
+        return self
+
+
+class Release(Model):
+    """The facts by which an image is known."""
+
+    codename: Name
+    revision: Name
+    date: datetime.date
+    repository: str
+    tag: str
+    label_prefix: str = "local-inference"
+    isolation: Isolation = Isolation.FULL
+    model_revision: str | None = None
+    title: str = ""
+
+    @field_validator("isolation", mode="before")
+    @classmethod
+    def _grade(cls, value: object) -> object:
+        try:
+            return Isolation(value)  # type: ignore[arg-type]
+        except ValueError:
+            grades = ", ".join(repr(g.value) for g in Isolation)
+            raise problem("enum", f"{value!r} is no isolation grade; expected {grades}") from None
+
+    @field_validator("label_prefix")
+    @classmethod
+    def _prefix(cls, value: str) -> str:
+        if value.startswith("org.opencontainers"):
+            raise problem(
+                "reserved", "the prefix org.opencontainers is reserved for OCI's own keys"
+            )
+        return value
+
+
+class ImageConfig(Model):
+    """What the container does when it is started."""
+
+    base: Reference | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    workdir: str = "/"
+    user: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class Output(Model):
+    """A named thing to make: a set of components, and an image of them where `release` is."""
+
+    description: str = ""
+    components: tuple[Name, ...] = Field(min_length=1)
+    toolchain: Name | None = None
+    release: Release | None = None
+    image: ImageConfig | None = None
+    sources: dict[Name, Source] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Output:
+        if len(set(self.components)) != len(self.components):
+            twice = sorted({c for c in self.components if self.components.count(c) > 1})
+            raise problem("duplicate", f"component {twice[0]!r} is listed twice")
+        if (self.release is None) != (self.image is None):
+            raise problem("missing", "an image needs both tables, `release` and `image`")
+        return self
+
+
+class Flake(Model):
+    """The whole file."""
+
+    format: Literal[0]
+    default: Name | None = None
+    inputs: dict[Name, Input] = Field(default_factory=dict)
+    toolchains: dict[Name, Toolchain] = Field(default_factory=dict)
+    outputs: dict[Name, Output] = Field(default_factory=dict)
+
+
+__all__ = ["Flake", "InnerPath"]

@@ -1,0 +1,105 @@
+"""What the strict models of flake, components and lock have in common."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator
+from pydantic_core import PydanticCustomError
+
+from reprobuild.core.reference import Ref
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,79}\Z")
+_REF = re.compile(r"refs/(?:heads|tags|pull)/[A-Za-z0-9._/+@-]+\Z")
+
+
+def _problem(kind: str, message: str) -> PydanticCustomError:
+    # PydanticCustomError formats {…}; the texts here are finished already.
+    return PydanticCustomError(kind, "{text}", {"text": message})
+
+
+def _name(text: str) -> str:
+    if not _NAME.match(text):
+        raise _problem(
+            "name", f"{text[:80]!r} cannot be a name; use letters, digits, '-', '_', '+', no dot"
+        )
+    return text
+
+
+def _reference(value: object) -> Ref:
+    if isinstance(value, Ref):
+        return value
+    if not isinstance(value, str):
+        raise _problem("string_type", "expected a reference, which is a string")
+    try:
+        return Ref.parse(value)
+    except ValueError as error:
+        raise _problem("reference", str(error)) from error
+
+
+def _hex(length: tuple[int, ...], what: str, text: str) -> str:
+    if len(text) not in length or not re.fullmatch(r"[0-9a-f]+", text):
+        raise _problem("digest", f"{text[:80]!r} is no {what}")
+    return text
+
+
+def _git_ref(text: str) -> str:
+    if not _REF.match(text) or ".." in text or text.endswith((".lock", "/")) or "//" in text:
+        raise _problem(
+            "git_ref", f"{text[:80]!r} is no full ref, such as refs/heads/main or refs/pull/7/head"
+        )
+    return text
+
+
+def _inner_path(text: str) -> str:
+    parts = text.strip("/").split("/")
+    if "\0" in text or any(part in ("", ".", "..") for part in parts):
+        raise _problem("path", f"{text[:120]!r} must stay inside: no empty, '.' or '..' parts")
+    return "/".join(parts)
+
+
+def _relative_path(text: str) -> str:
+    if text.startswith("/"):
+        raise _problem("path", f"{text[:120]!r} must be relative to the flake's directory")
+    return _inner_path(text)
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Reference = Annotated[Ref, PlainValidator(_reference)]
+Sha256Text = Annotated[
+    str,
+    BeforeValidator(lambda v: v.removeprefix("sha256:") if isinstance(v, str) else v),
+    AfterValidator(lambda v: _hex((64,), "SHA-256 digest (64 hex digits)", v)),
+]
+Blake3Text = Annotated[
+    str,
+    BeforeValidator(lambda v: v.removeprefix("blake3:") if isinstance(v, str) else v),
+    AfterValidator(lambda v: _hex((64,), "BLAKE3 digest (64 hex digits)", v)),
+]
+Commit = Annotated[
+    str, AfterValidator(lambda v: _hex((40, 64), "full commit or tree (40 or 64 hex digits)", v))
+]
+GitRef = Annotated[str, AfterValidator(_git_ref)]
+InnerPath = Annotated[str, AfterValidator(_inner_path)]
+RelativePath = Annotated[str, AfterValidator(_relative_path)]
+
+
+def _alias(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class Model(BaseModel):
+    """A strict, frozen table: unknown keys and wrong types are errors; keys are kebab-case."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        populate_by_name=False,
+        alias_generator=_alias,
+        arbitrary_types_allowed=True,
+    )
+
+
+problem = _problem
