@@ -120,6 +120,73 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "a recipe that is not closed or breaks the format",
             "mend the component file",
         ),
+        "E-CONFIG": Code(
+            Exit.INPUT, "the user's configuration is off", "mend the named key of config.toml"
+        ),
+        "E-REF": Code(
+            Exit.INPUT,
+            "text that is no full git ref name",
+            "write it as refs/heads/NAME or refs/pull/N/head",
+        ),
+        "E-GIT-URL": Code(
+            Exit.INPUT,
+            "a repository address that is not allowed",
+            "use https://, ssh://, git://, file:// or a path",
+        ),
+        "E-INTEGRATION": Code(
+            Exit.INPUT,
+            "heads, patches or exclusions that contradict themselves or break the format",
+            "mend the entry that is named",
+        ),
+        "E-MANIFEST": Code(
+            Exit.INPUT, "a composition manifest is off", "mend the file at the place that is named"
+        ),
+        "E-UPSTREAM-LOCK": Code(
+            Exit.INPUT,
+            "a published integration or source lock is off",
+            "obtain the file again, or mend the place that is named",
+        ),
+        "E-CONTRACT": Code(
+            Exit.INPUT,
+            "a source merge contract cannot be read",
+            "mend the text at the line that is named",
+        ),
+        "E-PARAMS": Code(
+            Exit.INPUT,
+            "a built-in builder's parameters or inputs are off",
+            "mend the component file that asks for it",
+        ),
+        "E-ARCHIVE": Code(
+            Exit.INPUT,
+            "an archive is damaged or holds what a tree cannot",
+            "obtain the archive again; when its digest is the pinned one, report it to its maker",
+        ),
+        "E-ARCHIVE-ESCAPE": Code(
+            Exit.INPUT,
+            "an archive's entry points outside the place it is unpacked to",
+            "do not use this archive: it is broken or hostile",
+        ),
+        "E-ARCHIVE-LIMIT": Code(
+            Exit.INPUT,
+            "an archive unpacks to more than is allowed",
+            "if the archive is to be trusted, raise `limit` of the unpack step",
+        ),
+        "E-TREE-CONFLICT": Code(
+            Exit.INPUT,
+            "two sources put different content in one place",
+            "exclude the path from one of them, or place them apart",
+        ),
+        "E-WHEEL": Code(
+            Exit.INPUT, "a wheel breaks its own format", "obtain the wheel again or pin another"
+        ),
+        "E-IMAGE": Code(
+            Exit.INPUT, "not a well-formed OCI image", "obtain or assemble the image again"
+        ),
+        "E-IMAGE-OVERLAP": Code(
+            Exit.INPUT,
+            "two layers put different content in one place",
+            "place the components apart, or exclude the path from one of them",
+        ),
         # -- 4: sources --------------------------------------------------------------------
         "E-LOCK-MISSING": Code(
             Exit.SOURCES, "an input is not pinned in flake-like.lock", "run `reprobuild lock`"
@@ -134,7 +201,130 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "the output holds something that could not be pinned yet",
             "run `reprobuild lock` where the named source can be reached",
         ),
+        "E-FETCH": Code(
+            Exit.SOURCES,
+            "a pinned source could not be fetched from any of its places",
+            "check the network, proxy and credentials, or name a mirror under [mirrors]",
+        ),
+        "E-FETCH-MISMATCH": Code(
+            Exit.SOURCES,
+            "a source was fetched, but its content is not what was pinned",
+            "find out why it changed; `reprobuild lock --update INPUT` accepts the new content",
+        ),
+        "E-PACKAGE-MISSING": Code(
+            Exit.SOURCES,
+            "no configured index or directory offers the wheel or sdist",
+            "name a version that is offered, or configure pip's index or `wheels` under [mirrors]",
+        ),
+        "E-DEB-GONE": Code(
+            Exit.SOURCES,
+            "the Debian archive does not have the package or version",
+            "`reprobuild lock --update INPUT` pins what the archive has now",
+        ),
+        "E-DEB-UNTRUSTED": Code(
+            Exit.SOURCES,
+            "the index of a Debian archive is not signed by a key that is trusted for it",
+            "install debian-archive-keyring, or name the keys as `debian-keyring` under [mirrors]",
+        ),
+        "E-OCI-REFERENCE": Code(
+            Exit.SOURCES,
+            "an image reference leads to no usable image",
+            "check the name, the tag and that the image has a linux/amd64 variant",
+        ),
+        "E-CONFLICT": Code(
+            Exit.SOURCES,
+            "a head does not merge onto the stack before it",
+            "`reprobuild integrate --analyze` says which heads collide; update, reorder or drop "
+            "one, or record a reviewed resolution",
+        ),
+        "E-TREE-MISMATCH": Code(
+            Exit.SOURCES,
+            "the integration came out as another tree than the one that is pinned",
+            "check base, heads and their order against the lock; `reprobuild lock` pins anew",
+        ),
+        "E-HEAD-MOVED": Code(
+            Exit.SOURCES,
+            "a pull request's head is not the pinned commit any more",
+            "review what changed, then accept it with `reprobuild lock --update INPUT.pulls.N`",
+        ),
+        "E-REF-MISSING": Code(
+            Exit.SOURCES, "a repository lacks a ref", "check the name, and whether it was deleted"
+        ),
+        "E-GIT-MISSING-OBJECT": Code(
+            Exit.SOURCES,
+            "a git object that is needed is not in any repository at hand",
+            "fetch it, or name a repository that has it in [mirrors]",
+        ),
+        "E-GIT-OBJECT": Code(
+            Exit.SOURCES,
+            "a git object is damaged or is not what its name promises",
+            "run `git fsck` in that repository and obtain it again",
+        ),
+        "E-GIT-FETCH": Code(
+            Exit.SOURCES,
+            "a repository could not be reached or refused",
+            "check the address, the network and your credentials",
+        ),
+        "E-ANCESTRY": Code(
+            Exit.SOURCES,
+            "commits are not related as the composition says",
+            "check base, composition and heads against the published branch",
+        ),
+        "E-PATCH": Code(
+            Exit.SOURCES,
+            "a source patch is missing, changed or does not apply",
+            "restore the patch, or pin the new one by its sha256 after review",
+        ),
+        "E-WHITESPACE": Code(
+            Exit.SOURCES,
+            "the result holds conflict markers or white-space errors that git diff --check reports",
+            "mend the head that brings them",
+        ),
+        # -- 8: offline -------------------------------------------------------------------
+        "E-OFFLINE": Code(
+            Exit.OFFLINE,
+            "the network is off and something needed is not here",
+            "run once without --offline, import a bundle, or name a file:// mirror under [mirrors]",
+        ),
+        # -- 10: environment --------------------------------------------------------------
+        "E-GIT": Code(
+            Exit.ENVIRONMENT,
+            "git is missing, too old or failed",
+            "install git 2.39 or newer; the message holds what git said",
+        ),
+        "E-TOOL-MISSING": Code(
+            Exit.ENVIRONMENT, "a program that is needed is not installed", "install what is named"
+        ),
+        "E-DISK-FULL": Code(
+            Exit.ENVIRONMENT, "the disk is full", "free some space; nothing was left half-written"
+        ),
+        # -- 9: a check that did not hold (images) ------------------------------------------
+        "E-IMAGE-VERIFY": Code(
+            Exit.CHECK,
+            "an image is not what was promised",
+            "load or pull it again; when it stays so, do not use it",
+        ),
+        # -- 10: the environment (images) ---------------------------------------------------
+        "E-DOCKER-UNAVAILABLE": Code(
+            Exit.ENVIRONMENT,
+            "no Docker daemon can be reached",
+            "start dockerd, set DOCKER_HOST, or use `reprobuild image save` and load the file there",
+        ),
+        "E-DOCKER": Code(
+            Exit.ENVIRONMENT,
+            "the Docker daemon refused or broke off",
+            "look at the daemon's own log",
+        ),
+        "E-COMPRESSOR": Code(
+            Exit.ENVIRONMENT,
+            "the compression library does not give the promised bytes",
+            "install the exact version of `deflate` that this release pins",
+        ),
         # -- 70 ----------------------------------------------------------------------------
         "E-BUG": Code(Exit.BUG, "a bug of ours", "please report it with the traceback above"),
+        # -- 130: interrupted -------------------------------------------------------------
+        "E-INTERRUPTED": Code(
+            Exit.INTERRUPTED, "the run was interrupted", "run it again; what was done is kept"
+        ),
     }
 )
