@@ -187,6 +187,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "two layers put different content in one place",
             "place the components apart, or exclude the path from one of them",
         ),
+        "E-CUDA-FLAG": Code(
+            Exit.INPUT,
+            "a compiler flag that would make kernels differ from build to build",
+            "drop the flag from the component file",
+        ),
         # -- 4: sources --------------------------------------------------------------------
         "E-LOCK-MISSING": Code(
             Exit.SOURCES, "an input is not pinned in flake-like.lock", "run `reprobuild lock`"
