@@ -127,6 +127,7 @@ class CudaModuleStep(_Step):
     flags: tuple[str, ...] = ()
     host_flags: tuple[str, ...] = ()
     link: tuple[str, ...] = ("cudart",)
+    link_flags: tuple[str, ...] = ()
     toolchain: Name | None = None
 
 

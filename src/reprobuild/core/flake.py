@@ -215,6 +215,7 @@ class Release(Model):
     isolation: Isolation = Isolation.FULL
     model_revision: str | None = None
     title: str = ""
+    runtime: dict[Name, str] = Field(default_factory=dict)
 
     @field_validator("isolation", mode="before")
     @classmethod

@@ -61,11 +61,10 @@ class Ref:
     @property
     def place(self) -> str:
         """Where a sandbox shows it: constant, and independent of which input stands behind it."""
-        head = (
-            "source"
-            if self.scope == "source"
-            else f"{self.name}" + (f".{self.step}" if self.step else "")
-        )
+        if self.scope == "source":
+            head = "source"
+        else:
+            head = f"{self.scope}/{self.name}" + (f".{self.step}" if self.step else "")
         return f"/inputs/{head}" + (f"/{self.path}" if self.path else "")
 
     def __truediv__(self, path: str) -> Ref:

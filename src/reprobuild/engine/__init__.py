@@ -1,0 +1,1 @@
+"""Use cases: evaluate, lock, realize, assemble, describe, verify, collect."""

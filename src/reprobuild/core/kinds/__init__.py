@@ -1,0 +1,1 @@
+"""The kinds of step: each turns its typed specification into closed derivations."""

@@ -1,0 +1,31 @@
+"""script: a command of the component's own, in the sandbox."""
+
+from __future__ import annotations
+
+from reprobuild.core.component import ScriptStep
+from reprobuild.core.derivation import SANDBOX, Derivation, Input
+from reprobuild.core.kinds.context import Located, StepContext, hints
+from reprobuild.core.sandboxenv import base_environment
+
+
+def script(spec: ScriptStep, context: StepContext) -> Located:
+    """Runs with each input at /inputs/NAME; outputs are the directories $out (or $NAME)."""
+    root = context.toolchain_root(spec.toolchain, spec.root)
+    inputs: list[Input] = [root.input("root", "/")]
+    inputs += [
+        context.resolve(ref).input(name, f"/inputs/{name}")
+        for name, ref in sorted(spec.inputs.items())
+    ]
+    argv = tuple(spec.argv) if spec.run is None else ("/bin/sh", "-eu", "-c", spec.run)
+    env = {**base_environment(), **{name: f"/out/{name}" for name in spec.outputs}, **spec.env}
+    return context.add(
+        Derivation(
+            name=context.name,
+            builder=SANDBOX,
+            inputs=tuple(inputs),
+            outputs=spec.outputs,
+            argv=argv,
+            env=env,
+            hints=hints(spec.memory, spec.timeout),
+        )
+    )

@@ -1,0 +1,370 @@
+"""evaluate: flake, components and lock become a graph of derivations. Pure; builds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from reprobuild.core.component import (
+    Component,
+    CudaModuleStep,
+    JoinStep,
+    PythonWheelStep,
+    RootfsStep,
+    ScriptStep,
+    Step,
+    UnpackStep,
+    WheelInstallStep,
+)
+from reprobuild.core.derivation import Derivation, FixedOutput
+from reprobuild.core.digest import Digest
+from reprobuild.core.flake import FixtureInput, Flake, GitInput, Output, Source
+from reprobuild.core.graph import Graph
+from reprobuild.core.kinds.context import Located
+from reprobuild.core.kinds.cuda_module import cuda_module
+from reprobuild.core.kinds.labels import ComponentFacts, SourceFacts
+from reprobuild.core.kinds.python_wheel import python_wheel
+from reprobuild.core.kinds.script import script
+from reprobuild.core.kinds.trees import join, join_all, placements, rootfs, unpack, wheel_install
+from reprobuild.core.lock import FilesPin, GitPin, Lock, PinnedOutput, PinnedSource
+from reprobuild.core.origins import fetches, integrated_source, spec_digest
+from reprobuild.core.reference import Ref
+from reprobuild.engine.imageplan import ImagePlan, plan_image
+from reprobuild.errors import ReprobuildError
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One output as derivations.
+
+    `components` are the results by name, in the output's order; `image` the OCI layout's
+    derivation with its reference and labels, where the output is an image; `dirty` names the
+    overridden inputs that it really depends on.
+    """
+
+    output: str
+    graph: Graph
+    components: Mapping[str, Located]
+    image: ImagePlan | None
+    dirty: tuple[str, ...] = ()
+
+    def target(self, component: str | None) -> Located:
+        """What an installable means: the component's result, or the whole output's image."""
+        if component is not None:
+            return self.components[component]
+        if self.image is not None:
+            return self.image.located
+        raise KeyError(self.output)
+
+
+@dataclass(slots=True)
+class Evaluator:
+    """Evaluates one output of a project.
+
+    `overrides` gives store trees for inputs that a user tries from a local directory.
+    `contract_program` is the text of the program that prints an image's runtime contract.
+    """
+
+    flake: Flake
+    components: Mapping[str, Component]
+    lock: Lock | None
+    output_name: str
+    overrides: Mapping[str, Digest] = field(default_factory=dict)
+    contract_program: str = ""
+    graph: Graph = field(default_factory=Graph)
+    _results: dict[tuple[str, str], Located] = field(default_factory=dict)
+    _inputs: dict[str, tuple[Located, ...]] = field(default_factory=dict)
+    _dirty: set[str] = field(default_factory=set)
+
+    @property
+    def output(self) -> Output:
+        """The output's declaration."""
+        return self.flake.outputs[self.output_name]
+
+    @property
+    def pinned(self) -> PinnedOutput:
+        """The output's pins, empty where the lock has none."""
+        pins = self.lock.outputs if self.lock else {}
+        return pins.get(self.output_name, PinnedOutput())
+
+    def evaluate(self) -> Evaluation:
+        """The whole output; raises E-LOCK-MISSING, E-LOCK-STALE, E-OUTPUT-OPEN."""
+        for what, why in sorted(self.pinned.open.items()):
+            raise ReprobuildError(
+                "E-OUTPUT-OPEN",
+                f"output {self.output_name} is open: {what}: {why}",
+                output=self.output_name,
+                open=what,
+            )
+        results = {name: self.component(name) for name in self.output.components}
+        image = None
+        if self.output.release is not None:
+            image = plan_image(self, tuple(sorted(self._dirty)))
+        return Evaluation(self.output_name, self.graph, results, image, tuple(sorted(self._dirty)))
+
+    # -- components and steps ----------------------------------------------------------------
+
+    def component(self, name: str) -> Located:
+        """A component's result."""
+        return _Context(self, name, "").resolve(self.components[name].result)
+
+    def step(self, component: str, name: str) -> Located:
+        """One step of a component."""
+        key = (component, name)
+        if key not in self._results:
+            spec = self.components[component].steps[name]
+            self._results[key] = _expand(spec, _Context(self, component, name))
+        return self._results[key]
+
+    def layer(self, component: str) -> Located | None:
+        """The tree that a component puts into images, rooted at `/`; None when it puts none."""
+        image = self.components[component].image
+        if image is None:
+            return None
+        key = (component, "@layer")
+        if key not in self._results:
+            context = _Context(self, component, "layer-tree")
+            self._results[key] = join_all(
+                context.name,
+                placements(image.place, context),
+                context,
+                links=image.links,
+                files=image.files,
+            )
+        return self._results[key]
+
+    # -- inputs and sources ------------------------------------------------------------------
+
+    def input(self, name: str) -> tuple[Located, ...]:
+        """What an input fetches: one file after another, or one tree."""
+        if name in self.overrides:
+            self._dirty.add(name)
+            return (self._overridden(name),)
+        if name not in self._inputs:
+            declared = self.flake.inputs[name]
+            pin = self.lock.inputs.get(name) if self.lock else None
+            if pin is None:
+                why = self.lock.open.get(name) if self.lock else None
+                raise ReprobuildError(
+                    "E-LOCK-MISSING",
+                    f"input {name} is not pinned" + (f": {why}" if why else ""),
+                    input=name,
+                )
+            if pin.spec != spec_digest(declared).hex or pin.kind != declared.kind:
+                raise ReprobuildError(
+                    "E-LOCK-STALE",
+                    f"input {name} was declared differently when it was pinned",
+                    input=name,
+                )
+            filenames = [f.filename for f in pin.files] if isinstance(pin, FilesPin) else [""]
+            self._inputs[name] = tuple(
+                Located(self.graph.add(derivation), filename=filename)
+                for derivation, filename in zip(
+                    fetches(name, declared, pin), filenames, strict=True
+                )
+            )
+        return self._inputs[name]
+
+    def _overridden(self, name: str) -> Located:
+        fixed = FixedOutput("tree", tree=self.overrides[name])
+        origin = {"kind": "override", "input": name}
+        return Located(
+            self.graph.add(Derivation(f"inputs.{name}", "fetch", fixed=fixed, origin=origin))
+        )
+
+    def source(self, component: str) -> Located:
+        """A component's source: integrated as the output says, else its input as it is."""
+        wanted = self.output.sources.get(component)
+        if wanted is not None and wanted.input not in self.overrides:
+            pin = self._pinned_source(component, wanted)
+            declared = self.flake.inputs[wanted.input]
+            return Located(self.graph.add(integrated_source(component, declared, wanted, pin)))
+        name = wanted.input if wanted is not None else self.components[component].input
+        if name is None:
+            raise ReprobuildError(
+                "E-COMPONENT",
+                f"component {component} has no source in output {self.output_name}",
+                component=component,
+                hint=f"say `input` in derivations/{component}.toml, or add "
+                f"[outputs.{self.output_name}.sources.{component}] to the flake",
+            )
+        return self.input(name)[0]
+
+    def _pinned_source(self, component: str, wanted: Source) -> PinnedSource:
+        pin = self.pinned.sources.get(component)
+        where = f"outputs.{self.output_name}.sources.{component}"
+        if pin is None:
+            raise ReprobuildError("E-LOCK-MISSING", f"{where} is not pinned", key=where)
+        if pin.spec != spec_digest(wanted).hex:
+            raise ReprobuildError("E-LOCK-STALE", f"{where} changed after it was pinned", key=where)
+        if wanted.tree is not None and wanted.tree != pin.tree:
+            raise ReprobuildError(
+                "E-TREE-MISMATCH",
+                f"{where}: the heads give tree {pin.tree}, but {wanted.tree} is published",
+                key=where,
+                expected=wanted.tree,
+                got=pin.tree,
+            )
+        return pin
+
+    # -- facts -------------------------------------------------------------------------------
+
+    def facts(self, component: str) -> ComponentFacts:
+        """What labels and statement say of a component."""
+        spec = self.components[component]
+        archs: list[str] = []
+        for step in spec.steps.values():
+            if isinstance(step, CudaModuleStep):
+                archs += [arch for arch in step.arch if arch not in archs]
+        image = spec.image
+        return ComponentFacts(
+            name=component,
+            version=self.version(component),
+            drv=self.component(component).drv,
+            source=self._source_facts(component),
+            paths=[place.to for place in image.place] if image else [],
+            cuda=image.cuda if image else (),
+            archs=sorted(archs),
+            python=image.python if image else (),
+        )
+
+    def version(self, component: str) -> str:
+        """The stated version, else that of the component's only package."""
+        spec = self.components[component]
+        if spec.version is not None:
+            return spec.version
+        pin = self.lock.inputs.get(spec.input or "") if self.lock else None
+        if isinstance(pin, FilesPin) and len(pin.files) == 1:
+            return pin.files[0].version
+        return ""
+
+    def _source_facts(self, component: str) -> SourceFacts | None:
+        wanted = self.output.sources.get(component)
+        if wanted is None:
+            return self._plain_source_facts(component)
+        pin = self.pinned.sources.get(component)
+        if pin is None:
+            return None
+        declared = self.flake.inputs[wanted.input]
+        titles = {head.number: head.title for head in wanted.heads}
+        return SourceFacts(
+            repository=_repository(declared),
+            ref=pin.base_ref,
+            base=pin.base,
+            tree=pin.tree,
+            strategy=pin.strategy,
+            heads=[(h.number, h.head, h.disposition, titles.get(h.number, "")) for h in pin.heads],
+            patch_sha256=pin.patch_sha256,
+            patch_digest=pin.patch_digest,
+        )
+
+    def _plain_source_facts(self, component: str) -> SourceFacts | None:
+        name = self.components[component].input
+        pin = self.lock.inputs.get(name) if self.lock and name else None
+        if name is None or not isinstance(pin, GitPin):
+            return None
+        return SourceFacts(_repository(self.flake.inputs[name]), pin.ref, pin.rev, pin.tree)
+
+
+def _repository(declared: object) -> str:
+    if isinstance(declared, FixtureInput):
+        return f"fixture:{declared.path}"
+    return declared.url if isinstance(declared, GitInput) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """A step's view of the project (core.kinds.context.StepContext)."""
+
+    evaluator: Evaluator
+    component: str
+    step: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.component}.{self.step}" if self.step else self.component
+
+    @property
+    def version(self) -> str:
+        return self.evaluator.version(self.component)
+
+    def resolve(self, ref: Ref) -> Located:
+        found = self.resolve_all(ref)
+        if len(found) != 1:
+            raise ReprobuildError(
+                "E-COMPONENT",
+                f"{self.name}: {ref} names {len(found)} files where one tree is wanted",
+                component=self.component,
+                hint="unpack them in a step of their own and refer to that",
+            )
+        return found[0]
+
+    def resolve_all(self, ref: Ref) -> tuple[Located, ...]:
+        evaluator = self.evaluator
+        if ref.scope == "inputs":
+            found = evaluator.input(ref.name)
+        elif ref.scope == "source":
+            found = (evaluator.source(self.component),)
+        elif ref.scope == "steps":
+            found = (evaluator.step(self.component, ref.name),)
+        elif ref.scope == "toolchains":
+            toolchain = evaluator.flake.toolchains[ref.name]
+            part = toolchain.root if ref.step == "root" else toolchain.cuda
+            assert part is not None
+            found = self.resolve_all(part)
+        elif ref.step:
+            found = (evaluator.step(ref.name, ref.step),)
+        else:
+            found = (evaluator.component(ref.name),)
+        return tuple(located / ref.path if ref.path else located for located in found)
+
+    def _toolchain(self, name: str | None) -> str:
+        chosen = name or self.evaluator.output.toolchain
+        if chosen is None and len(self.evaluator.flake.toolchains) == 1:
+            chosen = next(iter(self.evaluator.flake.toolchains))
+        if chosen is None:
+            raise ReprobuildError(
+                "E-COMPONENT",
+                f"{self.name} does not say which toolchain it is built with",
+                component=self.component,
+                hint="set `toolchain` in the step or in the output",
+            )
+        return chosen
+
+    def toolchain_root(self, toolchain: str | None, root: Ref | None) -> Located:
+        if root is not None:
+            return self.resolve(root)
+        return self.resolve(self.evaluator.flake.toolchains[self._toolchain(toolchain)].root)
+
+    def toolchain_cuda(self, toolchain: str | None) -> Located:
+        name = self._toolchain(toolchain)
+        cuda = self.evaluator.flake.toolchains[name].cuda
+        if cuda is None:
+            raise ReprobuildError(
+                "E-COMPONENT",
+                f"{self.name} compiles CUDA, but toolchain {name} has no `cuda`",
+                component=self.component,
+                hint=f"set toolchains.{name}.cuda in the flake",
+            )
+        return self.resolve(cuda)
+
+    def add(self, derivation: Derivation) -> Located:
+        return Located(self.evaluator.graph.add(derivation), derivation.outputs[0])
+
+
+def _expand(spec: Step, context: _Context) -> Located:
+    for model, function in _KINDS:
+        if isinstance(spec, model):
+            return function(spec, context)
+    raise AssertionError(f"no kind for {spec!r}")
+
+
+_KINDS: tuple[tuple[type, Callable[..., Located]], ...] = (
+    (UnpackStep, unpack),
+    (RootfsStep, rootfs),
+    (JoinStep, join),
+    (ScriptStep, script),
+    (PythonWheelStep, python_wheel),
+    (WheelInstallStep, wheel_install),
+    (CudaModuleStep, cuda_module),
+)

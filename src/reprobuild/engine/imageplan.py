@@ -1,0 +1,158 @@
+"""The derivations of an image: one layer a component, the statement's layer, and the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from reprobuild.core.component import Component
+from reprobuild.core.derivation import Derivation, Input
+from reprobuild.core.encoding import Value
+from reprobuild.core.flake import Output
+from reprobuild.core.graph import Graph
+from reprobuild.core.kinds.context import Located
+from reprobuild.core.kinds.labels import ComponentFacts, release_labels, statement, tag_values
+from reprobuild.core.pattern import Pattern
+from reprobuild.errors import ReprobuildError
+
+STATEMENT_COMPONENT = "statement"
+
+
+class OutputView(Protocol):
+    """What is asked of the evaluation of one output."""
+
+    output_name: str
+    graph: Graph
+    components: Mapping[str, Component]
+    contract_program: str
+
+    @property
+    def output(self) -> Output:
+        """The output's declaration."""
+        ...
+
+    def layer(self, component: str, /) -> Located | None:
+        """The tree a component puts into images, or None."""
+        ...
+
+    def facts(self, component: str, /) -> ComponentFacts:
+        """What labels and statement say of a component."""
+        ...
+
+    def input(self, name: str, /) -> tuple[Located, ...]:
+        """What an input fetches."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePlan:
+    """An image that can be realized: its derivation, reference and the labels known so far."""
+
+    located: Located
+    reference: str
+    labels: Mapping[str, str]
+    layers: tuple[str, ...]
+
+
+def plan_image(evaluator: OutputView, dirty: tuple[str, ...]) -> ImagePlan:
+    """The image of an output; raises E-FLAKE for a tag that cannot be rendered."""
+    output = evaluator.output
+    release, config = output.release, output.image
+    assert release is not None
+    assert config is not None
+    graph = evaluator.graph
+    trees = {
+        name: tree for name in output.components if (tree := evaluator.layer(name)) is not None
+    }
+    facts = [replace(evaluator.facts(name), drv=tree.drv) for name, tree in trees.items()]
+    reference = f"{release.repository}:{_tag(evaluator, release.tag, facts)}"
+    labels = release_labels(output, facts, reference, dirty)
+    mtime = _midnight(release.date.toordinal())
+
+    stated = Located(
+        graph.add(
+            Derivation(
+                name=f"{evaluator.output_name}.statement",
+                builder="builtin:statement",
+                inputs=tuple(Input(f"tree-{n}", t.drv, t.output) for n, t in trees.items()),
+                params={
+                    "document": statement(evaluator.output_name, output, facts, reference),
+                    "program": evaluator.contract_program,
+                },
+            )
+        )
+    )
+    layered = {**trees, STATEMENT_COMPONENT: stated}
+    layers = [
+        Located(
+            graph.add(
+                Derivation(
+                    name=f"{evaluator.output_name}.{name}.layer",
+                    builder="builtin:layer",
+                    inputs=(Input("tree", tree.drv, tree.output),),
+                    params={
+                        "compression": "gzip",
+                        "level": 6,
+                        "mtime": mtime,
+                        "owners": {},
+                        "prefix": "",
+                    },
+                )
+            )
+        )
+        for name, tree in layered.items()
+    ]
+    env: dict[str, str] = {}
+    for name in trees:
+        image = evaluator.components[name].image
+        env.update(image.env if image else {})
+    env.update(config.env)
+    inputs = [Input(f"layer-{index}", layer.drv) for index, layer in enumerate(layers)]
+    inputs += [Input(f"tree-{index}", t.drv, t.output) for index, t in enumerate(layered.values())]
+    if config.base is not None:
+        base = evaluator.input(config.base.name)[0]
+        inputs.append(Input("base-0", base.drv, base.output))
+    tree_labels: dict[str, Value] = {
+        f"{release.label_prefix}.{name}.tree": f"tree-{index}" for index, name in enumerate(trees)
+    }
+    params: dict[str, Value] = {
+        "architecture": "amd64",
+        "components": list(layered),
+        "config": {
+            "cmd": list(config.cmd),
+            "entrypoint": list(config.entrypoint),
+            "env": env,
+            "labels": labels,
+            "user": config.user,
+            "workdir": config.workdir,
+        },
+        "created": f"{release.date.isoformat()}T00:00:00Z",
+        "reference": reference,
+        "tree_labels": tree_labels,
+    }
+    image_drv = graph.add(
+        Derivation(
+            name=f"{evaluator.output_name}.image",
+            builder="builtin:image",
+            inputs=tuple(inputs),
+            params=params,
+        )
+    )
+    return ImagePlan(Located(image_drv), reference, labels, tuple(layered))
+
+
+def _midnight(ordinal: int) -> int:
+    """Seconds since the epoch at midnight UTC of a proleptic Gregorian ordinal."""
+    return (ordinal - 719_163) * 86_400
+
+
+def _tag(evaluator: OutputView, text: str, facts: Sequence[ComponentFacts]) -> str:
+    release = evaluator.output.release
+    assert release is not None
+    values = tag_values(release, facts)
+    where = f"outputs.{evaluator.output_name}.release.tag"
+    try:
+        return Pattern.parse(text).render(values)
+    except (KeyError, ValueError) as error:
+        raise ReprobuildError("E-FLAKE", f"{where}: {error}", key=where) from error
