@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from reprobuild.core.schema import InnerPath, Model, Name, Reference, problem
+from reprobuild.core.schema import InnerPath, InnerPathOrTop, Model, Name, Reference, problem
 
 
 class _Step(Model):
@@ -22,7 +22,7 @@ class UnpackStep(_Step):
     kind: Literal["unpack"]
     archive: Reference
     strip: int = Field(default=0, ge=0)
-    prefix: InnerPath | Literal[""] = ""
+    prefix: InnerPathOrTop = ""
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 

@@ -19,8 +19,13 @@ def _problem(kind: str, message: str) -> PydanticCustomError:
     return PydanticCustomError(kind, "{text}", {"text": message})
 
 
+def is_name(text: str) -> bool:
+    """Whether `text` can name an input, component, toolchain, output or step."""
+    return _NAME.match(text) is not None
+
+
 def _name(text: str) -> str:
-    if not _NAME.match(text):
+    if not is_name(text):
         raise _problem(
             "name", f"{text[:80]!r} cannot be a name; use letters, digits, '-', '_', '+', no dot"
         )
@@ -82,6 +87,7 @@ Commit = Annotated[
 ]
 GitRef = Annotated[str, AfterValidator(_git_ref)]
 InnerPath = Annotated[str, AfterValidator(_inner_path)]
+InnerPathOrTop = Annotated[str, AfterValidator(lambda v: _inner_path(v) if v else v)]
 RelativePath = Annotated[str, AfterValidator(_relative_path)]
 
 

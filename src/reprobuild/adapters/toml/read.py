@@ -1,0 +1,198 @@
+"""From a path to TOML data, or to an error that says where and why not."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reprobuild.adapters.toml.positions import MAX_KEY_PARTS, Positions, scan
+from reprobuild.core.problem import shown
+from reprobuild.errors import ReprobuildError
+
+MAX_BYTES = 4 * 1024 * 1024
+_WHERE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A file that is TOML: its name in messages, its bytes, its text and its data.
+
+    In `data` arrays are tuples, because the models are strict.
+    """
+
+    name: str
+    raw: bytes
+    text: str
+    data: dict[str, Any]
+
+    def positions(self) -> Positions:
+        """The places of keys and values; costs a scan, so only for a message."""
+        return scan(self.text)
+
+
+def read_toml(path: Path, name: str, code: str) -> Parsed:
+    """Reads and parses `path`; `name` stands for it in messages.
+
+    Raises `code` for a file that is missing, no regular file, unreadable, larger than 4 MiB, not
+    UTF-8, or no TOML; with `line` and `column` where there are any.
+    """
+    raw = _read(path, name, code)
+    text = _decode(raw, name, code)
+    return Parsed(name, raw, text, _parse(text, name, code))
+
+
+def _read(path: Path, name: str, code: str) -> bytes:
+    try:
+        # O_NONBLOCK: a FIFO in the file's place must not hang the program.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode):
+                what = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+                raise ReprobuildError(code, f"{name} is {what}", file=name)
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise ReprobuildError(
+            code, f"{name} cannot be read: {reason}", file=name, hint=_read_hint(error)
+        ) from error
+    except ValueError as error:  # a NUL in the path
+        raise ReprobuildError(code, f"{name} cannot be read: {error}", file=name) from error
+    if len(raw) > MAX_BYTES:
+        raise ReprobuildError(
+            code,
+            f"{name} is larger than {MAX_BYTES // 2**20} MiB",
+            file=name,
+            hint="such a file holds no data; keep large things beside it",
+        )
+    return raw
+
+
+def _read_hint(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "make the file, or name the project's directory with -C DIR"
+    if isinstance(error, PermissionError):
+        return "let the user who runs reprobuild read it"
+    return "see what stands at that path"
+
+
+def _decode(raw: bytes, name: str, code: str) -> str:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        begin = raw.rfind(b"\n", 0, error.start) + 1
+        column = len(raw[begin : error.start].decode("utf-8", "replace")) + 1
+        raise ReprobuildError(
+            code,
+            f"{name}:{line}:{column}: byte 0x{raw[error.start]:02x} is not UTF-8",
+            file=name,
+            line=line,
+            column=column,
+            hint="save the file as UTF-8",
+        ) from error
+    if text.startswith("\ufeff"):
+        raise ReprobuildError(
+            code,
+            f"{name}:1:1: the file begins with a byte-order mark",
+            file=name,
+            line=1,
+            column=1,
+            hint="save the file as UTF-8 without a byte-order mark",
+        )
+    # As tomllib does, so that its offsets and ours agree.
+    return text.replace("\r\n", "\n")
+
+
+def _parse(text: str, name: str, code: str) -> dict[str, Any]:
+    if any(line.count(".") >= MAX_KEY_PARTS for line in text.split("\n")):
+        deep = scan(text).too_deep
+        if deep is not None:
+            raise _error(code, name, deep, f"a key has more than {MAX_KEY_PARTS} parts")
+    try:
+        data = tomllib.loads(text)
+        frozen = _tuples(data)
+        assert isinstance(frozen, dict)
+        return frozen
+    except RecursionError:
+        raise ReprobuildError(
+            code,
+            f"{name} is nested too deeply",
+            file=name,
+            hint="no table or array of these files is more than a few levels deep",
+        ) from None
+    except ValueError as error:  # TOMLDecodeError, and int()'s refusal of very long numbers
+        raise _syntax(text, name, code, error) from error
+
+
+def _syntax(text: str, name: str, code: str, error: ValueError) -> ReprobuildError:
+    found = scan(text)
+    if found.twice is not None:
+        key = dotted(found.twice.path)
+        first = found.twice.first
+        return _error(
+            code,
+            name,
+            found.twice.second,
+            f"{key}: given twice; first in line {first[0]}",
+            key=key,
+            hint="keep one of the two",
+        )
+    message = str(error)
+    where = _WHERE.search(message)
+    if where is None:
+        return ReprobuildError(code, f"{name} is not TOML: {shown(message, 200)[1:-1]}", file=name)
+    reason = message[: where.start()]
+    reason = reason[:1].lower() + reason[1:]
+    if where[1]:
+        place = int(where[1]), int(where[2])
+    else:
+        place = text.count("\n") + 1, len(text) - text.rfind("\n")
+        reason += ", but the file ends here"
+    return _error(code, name, place, f"not TOML: {shown(reason, 200)[1:-1]}")
+
+
+def _error(
+    code: str,
+    name: str,
+    place: tuple[int, int],
+    reason: str,
+    *,
+    key: str | None = None,
+    hint: str | None = None,
+) -> ReprobuildError:
+    line, column = place
+    return ReprobuildError(
+        code,
+        f"{name}:{line}:{column}: {reason}",
+        file=name,
+        line=line,
+        column=column,
+        key=key,
+        hint=hint,
+    )
+
+
+def _tuples(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    return value
+
+
+def dotted(path: tuple[str | int, ...]) -> str:
+    """A key path for people: `outputs.quickstart.components[2]`; odd keys are quoted and cut."""
+    out = ""
+    for part in path:
+        if isinstance(part, int):
+            out += f"[{part}]"
+            continue
+        text = part if re.fullmatch(r"[A-Za-z0-9_+-]{1,80}", part) else shown(part, 40)
+        out += f".{text}" if out else text
+    return out

@@ -1,0 +1,144 @@
+"""Cycles among steps, components and toolchains, and steps that have nothing to be built with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+from reprobuild.core.component import Component, CudaModuleStep, Step
+from reprobuild.core.flake import Flake
+from reprobuild.core.problem import Problem
+from reprobuild.core.project import FLAKE_FILE, component_file
+from reprobuild.core.reference import Ref
+from reprobuild.core.uses import needs_toolchain, uses
+
+Graph = dict[str, list[str]]
+
+
+def cycle_problems(flake: Flake, components: Mapping[str, Component]) -> list[Problem]:
+    """A problem for a cycle, or for each step of an output that lacks a toolchain.
+
+    All references must lead somewhere. A step without a toolchain of its own uses its output's,
+    so the graph is looked at once for each output.
+    """
+    own = _cycle(flake, components, None)
+    if own is not None:
+        return [own]
+    problems: list[Problem] = []
+    for name, output in flake.outputs.items():
+        if output.toolchain is None:
+            problems += _lacking(flake, components, name)
+            continue
+        found = _cycle(flake, components, output.toolchain, name)
+        if found is not None:
+            return [found]
+        problems += _without_cuda(flake, components, name, output.toolchain)
+    return problems
+
+
+def _node(ref: Ref, component: str) -> str:
+    """The graph's name of what a reference leads to; empty for inputs and sources."""
+    if ref.scope == "steps":
+        return f"components.{component}.{ref.name}"
+    if ref.scope == "components":
+        return f"components.{ref.name}" + (f".{ref.step}" if ref.step else "")
+    if ref.scope == "toolchains":
+        return f"toolchains.{ref.name}.{ref.step}"
+    return ""
+
+
+def _graph(flake: Flake, components: Mapping[str, Component], default: str | None) -> Graph:
+    graph: Graph = {}
+    for name, toolchain in flake.toolchains.items():
+        for part, ref in (("root", toolchain.root), ("cuda", toolchain.cuda)):
+            if ref is not None:
+                graph[f"toolchains.{name}.{part}"] = [_node(ref, "")]
+    for name, component in components.items():
+        # A component stands for its result, and for what it puts into an image.
+        places = component.image.place if component.image else ()
+        targets = [component.result, *(place.source for place in places)]
+        graph[f"components.{name}"] = [_node(ref, name) for ref in targets]
+        for step_name, step in component.steps.items():
+            edges = [_node(ref, name) for _, ref, _ in uses(step)]
+            chosen = getattr(step, "toolchain", None) or (
+                default if needs_toolchain(step) else None
+            )
+            if chosen is not None:
+                edges.append(f"toolchains.{chosen}.root")
+                if isinstance(step, CudaModuleStep):
+                    edges.append(f"toolchains.{chosen}.cuda")
+            graph[f"components.{name}.{step_name}"] = edges
+    return {node: [edge for edge in edges if edge in graph] for node, edges in graph.items()}
+
+
+def _cycle(
+    flake: Flake, components: Mapping[str, Component], default: str | None, output: str = ""
+) -> Problem | None:
+    graph = _graph(flake, components, default)
+    if output:
+        graph = _reachable(graph, [f"components.{c}" for c in flake.outputs[output].components])
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        # The sorter names each node before the one that needs it.
+        nodes = list(reversed(error.args[1]))[1:]
+        first = min(range(len(nodes)), key=lambda i: nodes[i])
+        ring = [*nodes[first:], *nodes[:first]]
+        ring.append(ring[0])
+        chain = " → ".join(ring)
+        with_default = f" (with toolchain `{default}` of output `{output}`)" if output else ""
+        return _at(ring[0], f"this needs itself: {chain}{with_default}")
+    return None
+
+
+def _reachable(graph: Graph, start: list[str]) -> Graph:
+    seen: Graph = {}
+    stack = list(start)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen[node] = graph[node]
+            stack += graph[node]
+    return seen
+
+
+def _at(node: str, message: str) -> Problem:
+    scope, name, *rest = node.split(".")
+    if scope == "toolchains":
+        return Problem(FLAKE_FILE, ("toolchains", name, *rest), message)
+    path = ("steps", rest[0]) if rest else ("result",)
+    return Problem(component_file(name), path, message, at="key")
+
+
+def _steps_of(
+    flake: Flake, components: Mapping[str, Component], output: str, default: str | None
+) -> Iterator[tuple[str, Step]]:
+    start = [f"components.{c}" for c in flake.outputs[output].components]
+    for node in sorted(_reachable(_graph(flake, components, default), start)):
+        scope, name, *rest = node.split(".")
+        if scope == "components" and rest:
+            yield node, components[name].steps[rest[0]]
+
+
+def _lacking(flake: Flake, components: Mapping[str, Component], output: str) -> Iterator[Problem]:
+    for node, step in _steps_of(flake, components, output, None):
+        if needs_toolchain(step):
+            yield _at(
+                node,
+                f"a {step.kind} needs a toolchain; neither this step nor output `{output}` "
+                "names one",
+            )
+
+
+def _without_cuda(
+    flake: Flake, components: Mapping[str, Component], output: str, default: str
+) -> Iterator[Problem]:
+    if flake.toolchains[default].cuda is not None:
+        return
+    for node, step in _steps_of(flake, components, output, default):
+        if isinstance(step, CudaModuleStep) and step.toolchain is None:
+            yield _at(
+                node,
+                f"toolchain `{default}` of output `{output}` has no `cuda`, "
+                "which a cuda-module needs",
+            )

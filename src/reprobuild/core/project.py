@@ -1,0 +1,33 @@
+"""A project as it was read: the flake, its components, its lock, and the texts of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from reprobuild.core.component import Component
+from reprobuild.core.flake import Flake
+from reprobuild.core.lock import Lock
+
+FLAKE_FILE = "flake-like.toml"
+LOCK_FILE = "flake-like.lock"
+COMPONENT_DIRECTORY = "derivations"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Everything that a directory says. `lock` is None where nothing was locked yet.
+
+    `texts` are the files' bytes by their path relative to the project (`flake-like.toml`,
+    `derivations/NAME.toml`, `flake-like.lock`): what a memo is keyed by.
+    """
+
+    flake: Flake
+    components: Mapping[str, Component]
+    lock: Lock | None = None
+    texts: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def component_file(name: str) -> str:
+    """The path, relative to the project, of the file that describes component `name`."""
+    return f"{COMPONENT_DIRECTORY}/{name}.toml"

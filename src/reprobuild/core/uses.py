@@ -1,0 +1,63 @@
+"""What each kind of step refers to, and which kinds of input may stand there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reprobuild.core.component import (
+    CudaModuleStep,
+    JoinStep,
+    PythonWheelStep,
+    RootfsStep,
+    ScriptStep,
+    Step,
+    UnpackStep,
+    WheelInstallStep,
+)
+from reprobuild.core.reference import Ref
+
+KeyPath = tuple[str | int, ...]
+
+TREES = frozenset({"git", "fixture", "path"})
+REPOSITORIES = frozenset({"git", "fixture"})
+ARCHIVES = frozenset({"wheel", "sdist", "url"})
+ROOTS = TREES | {"oci"}
+ANY = ROOTS | ARCHIVES | {"deb"}
+
+
+def uses(step: Step) -> Iterator[tuple[KeyPath, Ref, frozenset[str]]]:
+    """Each reference of a step: its key path in the step, and the kinds of input it may be."""
+    if isinstance(step, UnpackStep):
+        yield ("archive",), step.archive, ARCHIVES
+    elif isinstance(step, RootfsStep):
+        for index, ref in enumerate(step.packages):
+            yield ("packages", index), ref, frozenset({"deb"})
+    elif isinstance(step, JoinStep):
+        for index, place in enumerate(step.place):
+            yield ("place", index, "from"), place.source, ANY
+    elif isinstance(step, ScriptStep):
+        for name, ref in step.inputs.items():
+            yield ("inputs", name), ref, ANY
+        if step.root is not None:
+            yield ("root",), step.root, ROOTS
+    elif isinstance(step, PythonWheelStep):
+        yield ("source",), step.source, TREES
+        for index, ref in enumerate(step.requires):
+            yield ("requires", index), ref, frozenset({"wheel", "url"})
+        if step.root is not None:
+            yield ("root",), step.root, ROOTS
+    elif isinstance(step, WheelInstallStep):
+        yield ("wheel",), step.wheel, frozenset({"wheel", "url"})
+    else:
+        yield ("source",), step.source, TREES
+        for index, ref in enumerate(step.include):
+            yield ("include", index), ref, TREES
+        for index, ref in enumerate(step.system_include):
+            yield ("system-include", index), ref, TREES
+
+
+def needs_toolchain(step: Step) -> bool:
+    """Whether the step runs in its output's toolchain, because it names nothing itself."""
+    if isinstance(step, (ScriptStep, PythonWheelStep)):
+        return step.toolchain is None and step.root is None
+    return isinstance(step, CudaModuleStep) and step.toolchain is None
