@@ -292,6 +292,21 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "run once without --offline, import a bundle, or name a file:// mirror under [mirrors]",
         ),
         # -- 10: environment --------------------------------------------------------------
+        "E-LOCK-WRITE": Code(
+            Exit.ENVIRONMENT,
+            "flake-like.lock cannot be written",
+            "make room, or let the user who runs reprobuild write to the project's directory",
+        ),
+        "E-SANDBOX-UNAVAILABLE": Code(
+            Exit.ENVIRONMENT,
+            "the isolation that was asked for cannot be had on this machine",
+            "do what the message says, or ask for less with `--isolation`",
+        ),
+        "E-SANDBOX-SETUP": Code(
+            Exit.ENVIRONMENT,
+            "a build's sandbox could not be made, or not be cleaned up",
+            "see what bubblewrap says; `reprobuild doctor` checks the machine",
+        ),
         "E-GIT": Code(
             Exit.ENVIRONMENT,
             "git is missing, too old or failed",
@@ -313,7 +328,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "E-DOCKER-UNAVAILABLE": Code(
             Exit.ENVIRONMENT,
             "no Docker daemon can be reached",
-            "start dockerd, set DOCKER_HOST, or use `reprobuild image save` and load the file there",
+            "start dockerd, set DOCKER_HOST, or use `reprobuild image save` and load that there",
         ),
         "E-DOCKER": Code(
             Exit.ENVIRONMENT,
@@ -324,6 +339,109 @@ CODES: Mapping[str, Code] = MappingProxyType(
             Exit.ENVIRONMENT,
             "the compression library does not give the promised bytes",
             "install the exact version of `deflate` that this release pins",
+        ),
+        # -- 5: builds ---------------------------------------------------------------------
+        "E-BUILD-FAILED": Code(
+            Exit.BUILD,
+            "a build's command failed",
+            "read the log; `--keep-failed` keeps its files, `reprobuild shell` opens its sandbox",
+        ),
+        "E-BUILD-TIMEOUT": Code(
+            Exit.BUILD,
+            "a build ran or kept silent for too long",
+            "set `timeout` in the step, if it is right to take so long",
+        ),
+        "E-BUILD-OUTPUT": Code(
+            Exit.BUILD, "a build wrote more than it may", "find in its log what it writes"
+        ),
+        "E-BUILD-MEMORY": Code(
+            Exit.BUILD,
+            "a build ran out of memory",
+            "set `memory` in the step, or give more with --memory and fewer --jobs",
+        ),
+        "E-BUILD-NO-OUTPUT": Code(
+            Exit.BUILD, "a build made no output", "let it write below the directory named by $out"
+        ),
+        "E-INPUT-PATH": Code(
+            Exit.BUILD,
+            "an input holds nothing at the path that a recipe names",
+            "compare the path in the component file with the names that are there",
+        ),
+        "E-DEPENDENCY": Code(
+            Exit.BUILD, "several derivations failed", "mend the failures that are listed"
+        ),
+        # -- 6 -----------------------------------------------------------------------------
+        "E-NOT-REPRODUCIBLE": Code(
+            Exit.NOT_REPRODUCIBLE,
+            "one action gave two different trees",
+            "both are kept; compare them, and make the recipe say what it left open",
+        ),
+        # -- 130 ---------------------------------------------------------------------------
+        "E-INTERRUPTED": Code(
+            Exit.INTERRUPTED, "stopped by the user", "run the same command again to go on"
+        ),
+        # -- 7: the store ------------------------------------------------------------------
+        "E-STORE-FORMAT": Code(
+            Exit.STORE,
+            "a directory is no store, or one of a format that this version does not know",
+            "name another store directory, or use the version that made this one",
+        ),
+        "E-NO-STORE": Code(
+            Exit.STORE, "there is no store at that place", "name the right one; `realize` makes it"
+        ),
+        "E-STORE-MISSING": Code(
+            Exit.STORE,
+            "an object is not in the store",
+            "`reprobuild realize` makes it again; `reprobuild store verify` says what else is gone",
+        ),
+        "E-STORE-DAMAGED": Code(
+            Exit.STORE,
+            "an object of the store does not have the content that its name promises",
+            "`reprobuild store verify` names all damage, `reprobuild store repair` mends it",
+        ),
+        "E-STORE-ROOT": Code(
+            Exit.STORE,
+            "a root does not say what it keeps, so nothing may be collected",
+            "write the root anew by realizing its output, or remove its file under roots/",
+        ),
+        # -- the store's other codes: what is stored, and where it lies ----------------------
+        "E-CONTENT-SIZE": Code(
+            Exit.SOURCES,
+            "content has another size than was promised",
+            "obtain it again; when it stays so, the pin or its source is wrong",
+        ),
+        "E-OUTPUT-SPECIAL": Code(
+            Exit.BUILD,
+            "an output holds a socket, a device or a FIFO",
+            "have the build remove it before it ends",
+        ),
+        "E-OUTPUT-SIZE": Code(
+            Exit.BUILD,
+            "an output is larger than its limit",
+            "raise the step's output limit, or have the build leave less",
+        ),
+        "E-OUTPUT-CHANGED": Code(
+            Exit.BUILD,
+            "a directory changed while it was being stored",
+            "make sure that nothing writes to it any more, and try again",
+        ),
+        "E-OUTPUT-READ": Code(
+            Exit.BUILD, "a directory that is to be stored cannot be read", "mend its permissions"
+        ),
+        "E-STORE-WRITE": Code(
+            Exit.ENVIRONMENT,
+            "the disk refused a write to the store; nothing half-written is named",
+            "free space (`reprobuild store gc`) or mend permissions, then run the same again",
+        ),
+        "E-STORE-BUSY": Code(
+            Exit.ENVIRONMENT,
+            "the store is in use and cannot be collected now",
+            "wait until the running builds are done, then run the same again",
+        ),
+        "E-DISK-SPACE": Code(
+            Exit.ENVIRONMENT,
+            "there is not enough free space",
+            "free some with `reprobuild store gc`, or put the store on a larger disk",
         ),
         # -- 70 ----------------------------------------------------------------------------
         "E-BUG": Code(Exit.BUG, "a bug of ours", "please report it with the traceback above"),

@@ -1,0 +1,321 @@
+"""Every call that changes the disk, in one place.
+
+The rest of the store goes through this module's functions by name (`durable.rename_new(…)`), so
+that the crash tests can stop, starve or shorten any one of them. They raise OSError;
+`writing` turns it into E-STORE-WRITE at the store's edge.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    import ctypes
+
+EPOCH_NS = 10**9
+"""The one mtime of everything that a builder may see: second 1 (0 upsets some archivers)."""
+
+FEW = 8
+"""Up to so many files are synchronised one by one; more by one `syncfs` (docs/performance.md)."""
+
+_RENAME_NOREPLACE = 1
+_AT_FDCWD = -100
+_NO_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+def create(path: str | bytes | Path, *, dir_fd: int | None = None) -> int:
+    """A new file, open for writing; the name must be free."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, 0o600, dir_fd=dir_fd)
+
+
+def write_some(fd: int, data: bytes | bytearray | memoryview) -> int:
+    """One write(2): may write less than it was given."""
+    return os.write(fd, data)
+
+
+def write(fd: int, data: bytes | bytearray | memoryview) -> None:
+    """Writes all of `data`."""
+    done = write_some(fd, data)
+    if done == len(data):
+        return
+    rest = memoryview(data)
+    while done < len(rest):
+        step = write_some(fd, rest[done:])
+        if step <= 0:
+            raise OSError(errno.EIO, "the file system takes no more bytes")
+        done += step
+
+
+def seal(fd: int, mode: int) -> None:
+    """Gives an open file its final mode and the constant mtime."""
+    fchmod(fd, mode)
+    utime(fd)
+
+
+def fchmod(fd: int, mode: int) -> None:
+    """chmod of an open file or directory."""
+    os.fchmod(fd, mode)
+
+
+def utime(fd: int) -> None:
+    """Sets atime and mtime of an open file or directory to the constant."""
+    os.utime(fd, ns=(EPOCH_NS, EPOCH_NS))
+
+
+def fsync(fd: int) -> None:
+    """fsync(2)."""
+    os.fsync(fd)
+
+
+def mkdir(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
+    """A new directory, world-readable whatever the umask; the name must be free."""
+    os.mkdir(path, 0o755, dir_fd=dir_fd)
+    if _umask_hides():
+        os.chmod(path, 0o755, dir_fd=dir_fd)  # noqa: S103 - build users read materialised trees
+
+
+def ensure_directory(path: Path) -> None:
+    """Makes `path` unless it is there."""
+    try:
+        mkdir(path)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+
+
+def _umask_hides() -> bool:
+    # Reading the umask means setting it, which other threads would notice: ask the kernel.
+    global _hides  # noqa: PLW0603
+    if _hides is None:
+        try:
+            with open("/proc/self/status", "rb") as status:
+                text = status.read()
+            mark = text.find(b"Umask:")
+            _hides = mark < 0 or bool(int(text[mark + 6 : mark + 12].split()[0], 8) & 0o755)
+        except (OSError, ValueError, IndexError):
+            _hides = True
+    return _hides
+
+
+_hides: bool | None = None
+
+
+def rmdir(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
+    """rmdir(2)."""
+    os.rmdir(path, dir_fd=dir_fd)
+
+
+def symlink(target: bytes, path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
+    """A symbolic link with the constant mtime."""
+    os.symlink(target, path, dir_fd=dir_fd)
+    os.utime(path, ns=(EPOCH_NS, EPOCH_NS), dir_fd=dir_fd, follow_symlinks=False)
+
+
+def link(source: Path, path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
+    """link(2)."""
+    os.link(source, path, dst_dir_fd=dir_fd, follow_symlinks=False)
+
+
+def unlink(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
+    """unlink(2)."""
+    os.unlink(path, dir_fd=dir_fd)
+
+
+def rename(source: Path, target: Path) -> None:
+    """rename(2): for documents that are replaced on purpose, and directories."""
+    os.rename(source, target)
+
+
+def rename_new(source: Path, target: Path) -> bool:
+    """Gives `source` the name `target` unless that is taken; whether it did.
+
+    What is there is never replaced, even when two processes come at once.
+    """
+    libc = _libc()
+    if libc is not None:
+        import ctypes
+
+        status = libc.renameat2(
+            _AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE
+        )
+        if status == 0:
+            return True
+        number = ctypes.get_errno()
+        if number == errno.EEXIST:
+            return False
+        if number not in (errno.EINVAL, errno.ENOSYS):
+            raise OSError(number, os.strerror(number), str(source), None, str(target))
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        if os.path.lexists(target):
+            return False
+        os.rename(source, target)
+        return True
+    os.unlink(source)
+    return True
+
+
+def syncfs(fd: int) -> None:
+    """Makes the whole file system of `fd` durable; ENOSYS where errors would go unreported."""
+    libc = _libc()
+    if libc is None or not _syncfs_reports():
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    import ctypes
+
+    if libc.syncfs(fd) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _syncfs_reports() -> bool:
+    # Before Linux 5.8 syncfs swallowed write-back errors.
+    major, _, rest = os.uname().release.partition(".")
+    minor = rest.partition(".")[0]
+    return major.isdigit() and minor.isdigit() and (int(major), int(minor)) >= (5, 8)
+
+
+_loaded: list[ctypes.CDLL | None] = []
+
+
+def _libc() -> ctypes.CDLL | None:
+    if not _loaded:
+        import ctypes
+
+        libc: ctypes.CDLL | None = ctypes.CDLL(None, use_errno=True)
+        if not (hasattr(libc, "syncfs") and hasattr(libc, "renameat2")):
+            libc = None
+        _loaded.append(libc)
+    return _loaded[0]
+
+
+def sync_paths(paths: Collection[Path], root_fd: int) -> None:
+    """Makes files and directories durable: one by one when few, else by one `syncfs(root_fd)`.
+
+    `root_fd` was opened before the files were written, so that the kernel reports to it every
+    write-back error since.
+    """
+    if not paths:
+        return
+    if len(paths) > FEW:
+        try:
+            syncfs(root_fd)
+            return
+        except OSError as error:
+            if error.errno != errno.ENOSYS:
+                raise
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def sync_tree(path: Path, inodes: int, root_fd: int) -> None:
+    """Makes a directory with about `inodes` new inodes durable, all the way down."""
+    if inodes > FEW:
+        try:
+            syncfs(root_fd)
+            return
+        except OSError as error:
+            if error.errno != errno.ENOSYS:
+                raise
+    for _, _, files, fd in os.fwalk(path):
+        for name in files:
+            _fsync_regular(name, fd)
+        fsync(fd)
+
+
+def _fsync_regular(name: str, directory: int) -> None:
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return  # a symbolic link lives in its directory
+        raise
+    try:
+        fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_directory(path: Path) -> None:
+    """fsync of a directory, which makes the names in it durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_document(temporary: Path, target: Path, data: bytes, *, replace: bool) -> None:
+    """A small file with `data` at `target`, atomic and durable on return, read-only."""
+    fd = create(temporary)
+    try:
+        try:
+            write(fd, data)
+            fchmod(fd, 0o444)
+            fsync(fd)
+        finally:
+            os.close(fd)
+        if replace:
+            rename(temporary, target)
+        elif not rename_new(temporary, target):
+            unlink(temporary)
+    except OSError:
+        forget(temporary)
+        raise
+    sync_directory(target.parent)
+
+
+def forget(path: Path) -> None:
+    """Removes a temporary file as far as that can be done."""
+    try:
+        unlink(path)
+    except OSError:
+        return
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that this user may still write on the file system of `path`; 0 when unknown."""
+    try:
+        info = os.statvfs(path)
+    except OSError:
+        return 0
+    return info.f_bavail * info.f_frsize
+
+
+@contextmanager
+def writing(root: Path, what: str) -> Iterator[None]:
+    """Turns an OSError of the body into E-STORE-WRITE: which path, why, how much space is left."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(root, what, error) from error
+
+
+def write_error(root: Path, what: str, error: OSError) -> ReprobuildError:
+    """The E-STORE-WRITE for `error`."""
+    free = free_bytes(root)
+    path = error.filename if error.filename is not None else str(root)
+    reason = error.strerror or str(error)
+    return ReprobuildError(
+        "E-STORE-WRITE",
+        f"cannot write {what}: {reason} ({free // 2**20} MiB free in {root})",
+        path=os.fsdecode(path) if isinstance(path, (str, bytes)) else str(root),
+        errno=errno.errorcode.get(error.errno or 0, "unknown"),
+        free_bytes=free,
+    )

@@ -1,0 +1,173 @@
+"""Where things lie in a store, and how one is opened or made.
+
+format                        "reprobuild store 0\\n"
+blobs/ab/<hex>[.x]            file content; ".x" is the executable one
+trees/ab/<hex>                directory nodes (core/tree.py)
+drvs/ab/<hex>                 derivation documents
+records/<action>/<record>     records
+chosen/ab/<drv>               "<action>/<record>\\n": a memo
+roots/<name>                  what collection keeps
+logs/  tmp/  locks/
+materialised/<tree>[.f|.x]    trees (and single blobs) as directories and files, a cache
+.git/                         a bare minimum, so that `git clean -xdf` around it steps over
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from reprobuild.adapters.store import durable
+from reprobuild.errors import ReprobuildError
+
+FORMAT = 0
+FORMAT_TEXT = "reprobuild store "
+DIRECTORIES = (
+    "blobs",
+    "trees",
+    "drvs",
+    "records",
+    "chosen",
+    "roots",
+    "logs",
+    "tmp",
+    "locks",
+    "materialised",
+)
+PLACEHOLDER = "README.md"
+_OURS = frozenset({*DIRECTORIES, ".git"})
+_UNFINISHED = ".format.new."
+
+
+class Layout:
+    """The paths of one store; strings, not Path, where many are made."""
+
+    __slots__ = ("blobs", "drvs", "root", "trees")
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.blobs = f"{root}/blobs/"
+        self.trees = f"{root}/trees/"
+        self.drvs = f"{root}/drvs/"
+
+    def blob(self, hex_digest: str, executable: bool) -> str:
+        """A blob's file."""
+        suffix = ".x" if executable else ""
+        return f"{self.blobs}{hex_digest[:2]}/{hex_digest}{suffix}"
+
+    def tree(self, hex_digest: str) -> str:
+        """A directory node's file."""
+        return f"{self.trees}{hex_digest[:2]}/{hex_digest}"
+
+    def drv(self, hex_digest: str) -> str:
+        """A derivation document's file."""
+        return f"{self.drvs}{hex_digest[:2]}/{hex_digest}"
+
+    def chosen(self, hex_digest: str) -> Path:
+        """The memo of a derivation."""
+        return self.root / "chosen" / hex_digest[:2] / hex_digest
+
+    def records(self, action_hex: str) -> Path:
+        """The directory of an action's records."""
+        return self.root / "records" / action_hex
+
+    def directory(self, name: str) -> Path:
+        """One of `DIRECTORIES`."""
+        return self.root / name
+
+
+def data_directory(path: Path) -> Path:
+    """Where a store named `path` keeps its data.
+
+    A checkout's store/ holds a committed README.md; git steps over a nested repository only where
+    it tracks nothing, so there the data lies one level deeper.
+    """
+    return path / "data" if (path / PLACEHOLDER).exists() else path
+
+
+def open_layout(path: Path, *, create: bool) -> Layout:
+    """The layout of the store at `path`, made when it is absent and `create` is given.
+
+    Raises E-NO-STORE, E-STORE-FORMAT (a newer format, or a directory with other things in it)
+    and E-STORE-WRITE.
+    """
+    root = data_directory(Path(os.path.abspath(path)))
+    try:
+        with open(root / "format", "rb") as file:
+            _check_format(root, file.read(200))
+        return Layout(root)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise ReprobuildError(
+            "E-STORE-FORMAT", f"cannot read {root / 'format'}: {error.strerror}", path=str(root)
+        ) from error
+    if not create:
+        raise ReprobuildError("E-NO-STORE", f"there is no store at {root}", path=str(root))
+    _refuse_foreign(root)
+    with durable.writing(root, "a new store"):
+        _make(root)
+    return Layout(root)
+
+
+def _check_format(root: Path, data: bytes) -> None:
+    text = data.decode("utf-8", "replace").removesuffix("\n")
+    number = text.removeprefix(FORMAT_TEXT)
+    if not text.startswith(FORMAT_TEXT) or not (number.isascii() and number.isdigit()):
+        raise ReprobuildError(
+            "E-STORE-FORMAT",
+            f"{root / 'format'} does not name a store format: {text[:80]!r}",
+            path=str(root),
+            got=text[:80],
+        )
+    if int(number) > FORMAT:
+        raise ReprobuildError(
+            "E-STORE-FORMAT",
+            f"the store at {root} has format {number}; this version knows up to {FORMAT}",
+            hint="use the newer reprobuild that made it, or another store directory",
+            path=str(root),
+            got=number,
+        )
+
+
+def _refuse_foreign(root: Path) -> None:
+    try:
+        names = os.listdir(root)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ReprobuildError(
+            "E-STORE-FORMAT", f"cannot list {root}: {error.strerror}", path=str(root)
+        ) from error
+    # A making that was cut short leaves only our own names, without `format`, which comes last.
+    foreign = sorted(n for n in names if n not in _OURS and not n.startswith(_UNFINISHED))
+    if foreign or any(os.listdir(root / d) for d in ("blobs", "records") if d in names):
+        raise ReprobuildError(
+            "E-STORE-FORMAT",
+            f"{root} holds other things and no store format file"
+            + (f" ({', '.join(foreign[:5])})" if foreign else ""),
+            hint="name an empty or absent directory for the store",
+            path=str(root),
+        )
+
+
+def _make(root: Path) -> None:
+    root.parent.mkdir(parents=True, exist_ok=True)
+    durable.ensure_directory(root)
+    for name in DIRECTORIES:
+        durable.ensure_directory(root / name)
+    # What git itself asks of a repository before `clean` leaves it alone: HEAD, objects, refs.
+    durable.ensure_directory(root / ".git")
+    for name in ("objects", "refs"):
+        durable.ensure_directory(root / ".git" / name)
+    _write_if_absent(root / ".git" / "HEAD", b"ref: refs/heads/store\n")
+    _write_if_absent(root / "format", f"{FORMAT_TEXT}{FORMAT}\n".encode())
+    durable.sync_directory(root.parent)
+
+
+def _write_if_absent(path: Path, data: bytes) -> None:
+    if path.exists():
+        return
+    # Two processes may make the store at once, and one may have died while making it.
+    temporary = path.with_name(f".{path.name}.new.{os.getpid()}.{os.urandom(4).hex()}")
+    durable.write_document(temporary, path, data, replace=False)

@@ -1,0 +1,102 @@
+"""Advisory locks by flock(2): exclusive or shared, close-on-exec, released when the owner dies.
+
+flock belongs to the open file description, so it also excludes the threads of one process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reprobuild.adapters.store import durable
+from reprobuild.errors import ReprobuildError
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def _same_file(fd: int, path: Path) -> bool:
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(fd), there)
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Holds the lock named by `path`, alone; its file is gone when nobody holds it."""
+    with durable.writing(path.parent, "a lock"):
+        fd = _acquire(path)
+    try:
+        yield
+    finally:
+        # Unlinked while it is held: whoever waits on this inode sees that the name moved on.
+        try:
+            durable.forget(path)
+        finally:
+            os.close(fd)
+
+
+def _acquire(path: Path) -> int:
+    while True:
+        fd = os.open(path, _FLAGS, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if _same_file(fd, path):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+@contextmanager
+def lease(path: Path) -> Iterator[None]:
+    """Holds the store's lock shared: collection waits."""
+    with durable.writing(path.parent, "the store's lock"):
+        fd = os.open(path, _FLAGS, 0o644)
+    try:
+        with durable.writing(path.parent, "the store's lock"):
+            fcntl.flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def sole(path: Path, *, wait: bool) -> Iterator[None]:
+    """Holds the store's lock alone; raises E-STORE-BUSY when leases are out and not `wait`."""
+    with durable.writing(path.parent, "the store's lock"):
+        fd = os.open(path, _FLAGS, 0o644)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            raise ReprobuildError(
+                "E-STORE-BUSY", f"the store at {path.parent.parent} is in use", path=str(path)
+            ) from error
+        yield
+    finally:
+        os.close(fd)
+
+
+def try_directory(path: Path) -> int | None:
+    """A directory's own lock: the descriptor that holds it, or None when another does."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _same_file(fd, path):
+            return fd
+    except BlockingIOError:
+        pass
+    except BaseException:
+        os.close(fd)
+        raise
+    os.close(fd)
+    return None

@@ -1,0 +1,187 @@
+"""Records, the memo of which was chosen, and derivation documents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from reprobuild.adapters.store import durable
+from reprobuild.adapters.store.blobs import damaged, missing
+from reprobuild.adapters.store.staging import Staging
+from reprobuild.adapters.store.trees import Trees
+from reprobuild.core.derivation import DERIVATION_DOMAIN, FIXED_DOMAIN
+from reprobuild.core.digest import Digest, tagged
+from reprobuild.core.record import RECORD_DOMAIN, Record
+from reprobuild.errors import ReprobuildError
+
+
+class Records:
+    """The catalog's documents by digest."""
+
+    def __init__(self, staging: Staging, trees: Trees) -> None:
+        self._staging = staging
+        self._trees = trees
+        self._layout = staging.layout
+
+    # -- records -------------------------------------------------------------------------------
+
+    def of_action(self, action: Digest) -> Sequence[Record]:
+        """All records of an action, by digest; raises E-STORE-DAMAGED."""
+        directory = self._layout.records(action.hex)
+        try:
+            names = sorted(os.listdir(directory))
+        except FileNotFoundError:
+            return ()
+        found = (self._load(action.hex, name) for name in names)
+        return tuple(record for record in found if record is not None)
+
+    def _load(self, action_hex: str, name: str) -> Record | None:
+        path = self._layout.records(action_hex) / name
+        data = read(path, "record", name)
+        return None if data is None else parse_record(data, action_hex, name, path)
+
+    def add(self, record: Record) -> None:
+        """Appends a record, durable on return.
+
+        Raises E-STORE-MISSING for an output tree that is not here: a record never dangles.
+        """
+        for tree in record.outputs.values():
+            if not self._trees.contains(tree.hex):
+                raise missing("tree", tree.hex)
+        # What was only found present a moment ago has to be as durable as the record.
+        self._staging.barrier()
+        data = record.encode()
+        name = tagged(RECORD_DOMAIN, data).hex
+        directory = self._layout.records(record.action.hex)
+        with durable.writing(self._layout.root, "a record"):
+            durable.ensure_directory(directory)
+            durable.sync_directory(directory.parent)
+            durable.write_document(self._staging.temporary(), directory / name, data, replace=False)
+
+    # -- the memo ------------------------------------------------------------------------------
+
+    def chosen(self, drv: Digest) -> Record | None:
+        """The record last chosen for a derivation; None when there is no usable memo."""
+        try:
+            with open(self._layout.chosen(drv.hex), "rb") as file:
+                text = file.read(200)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        reference = parse_reference(text)
+        if reference is None:
+            return None
+        return self._load(*reference)
+
+    def choose(self, drv: Digest, record: Record) -> None:
+        """Remembers a choice. A memo that is lost only costs a look-up, so it is not synced."""
+        target = self._layout.chosen(drv.hex)
+        data = f"{record.action.hex}/{tagged(RECORD_DOMAIN, record.encode()).hex}\n".encode()
+        try:
+            if target.read_bytes() == data:
+                return
+        except OSError:
+            pass  # absent or damaged: written anew
+        with durable.writing(self._layout.root, "a note of the chosen record"):
+            durable.ensure_directory(target.parent)
+            temporary = self._staging.temporary()
+            fd = durable.create(temporary)
+            try:
+                try:
+                    durable.write(fd, data)
+                    durable.fchmod(fd, 0o444)
+                finally:
+                    os.close(fd)
+                durable.rename(temporary, target)
+            except OSError:
+                durable.forget(temporary)
+                raise
+
+    # -- derivations ---------------------------------------------------------------------------
+
+    def add_derivations(self, documents: Mapping[Digest, bytes]) -> None:
+        """Stores derivation documents, durable on return; E-DERIVATION for a wrong digest."""
+        new: list[tuple[Path, Path]] = []
+        with durable.writing(self._layout.root, "derivations"):
+            shards: set[Path] = set()
+            for drv, data in documents.items():
+                target = Path(self._layout.drv(drv.hex))
+                if os.path.lexists(target):
+                    shards.add(target.parent)
+                    continue
+                if not is_derivation(drv, data):
+                    raise ReprobuildError(
+                        "E-DERIVATION", f"a derivation document has another digest than {drv}"
+                    )
+                new.append((self._stage(data), target))
+            durable.sync_paths([temporary for temporary, _ in new], self._staging.root_fd)
+            for temporary, target in new:
+                durable.ensure_directory(target.parent)
+                shards.add(target.parent)
+                if not durable.rename_new(temporary, target):
+                    durable.unlink(temporary)
+            if shards:
+                shards.add(self._layout.directory("drvs"))
+            durable.sync_paths(sorted(shards), self._staging.root_fd)
+
+    def _stage(self, data: bytes) -> Path:
+        temporary = self._staging.temporary()
+        root_fd = self._staging.root_fd
+        assert root_fd >= 0
+        fd = durable.create(temporary)
+        try:
+            durable.write(fd, data)
+            durable.fchmod(fd, 0o444)
+        except OSError:
+            durable.forget(temporary)
+            raise
+        finally:
+            os.close(fd)
+        return temporary
+
+    def derivation(self, drv: Digest) -> bytes | None:
+        """A stored document, verified."""
+        path = Path(self._layout.drv(drv.hex))
+        data = read(path, "derivation", drv.hex)
+        if data is not None and not is_derivation(drv, data):
+            raise damaged("derivation", drv.hex, path, "its content has another digest")
+        return data
+
+
+def read(path: Path, kind: str, hex_digest: str) -> bytes | None:
+    """A document's bytes, or None when it is not there."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise damaged(kind, hex_digest, path, str(error.strerror)) from error
+
+
+def is_derivation(drv: Digest, data: bytes) -> bool:
+    """Whether `data` is the document that `drv` names."""
+    domain = FIXED_DOMAIN if data.startswith(b'{"fixed":') else DERIVATION_DOMAIN
+    return tagged(domain, data) == drv
+
+
+def parse_record(data: bytes, action_hex: str, name: str, path: Path) -> Record:
+    """The verified record of a file; raises E-STORE-DAMAGED."""
+    if tagged(RECORD_DOMAIN, data).hex != name:
+        raise damaged("record", name, path, "its content has another digest")
+    try:
+        record = Record.decode(data)
+    except ReprobuildError as error:
+        raise damaged("record", name, path, error.message) from error
+    if record.action.hex != action_hex:
+        raise damaged("record", name, path, "it lies under another action")
+    return record
+
+
+def parse_reference(text: bytes) -> tuple[str, str] | None:
+    """(action, record) out of a memo's bytes."""
+    try:
+        action, _, record = text.decode("ascii").removesuffix("\n").partition("/")
+        return Digest.parse(action).hex, Digest.parse(record).hex
+    except (UnicodeDecodeError, ReprobuildError):
+        return None

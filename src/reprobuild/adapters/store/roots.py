@@ -1,0 +1,118 @@
+"""Collection roots: named documents that say what must be kept.
+
+A document is canonical JSON with, beside anything else, a key `keep`:
+`{"trees": [hex…], "drvs": [hex…], "records": ["<action hex>/<record hex>"…]}`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from reprobuild.adapters.store import durable
+from reprobuild.adapters.store.records import parse_reference, read
+from reprobuild.adapters.store.staging import Staging
+from reprobuild.core.digest import Digest
+from reprobuild.core.encoding import decode
+from reprobuild.errors import ReprobuildError
+
+_PLAIN = re.compile(rb"[A-Za-z0-9_+@,=.-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What a root keeps: hex digests, and records as (action, record)."""
+
+    trees: tuple[str, ...] = ()
+    drvs: tuple[str, ...] = ()
+    records: tuple[tuple[str, str], ...] = ()
+
+
+def file_name(name: str) -> str:
+    """A root's file name: bytes outside a small alphabet, and a leading dot, as %XX."""
+    raw = name.encode("utf-8", "surrogateescape")
+    parts = [
+        chr(byte) if _PLAIN.match(raw, i) and (byte != 46 or i) else f"%{byte:02X}"
+        for i, byte in enumerate(raw)
+    ]
+    text = "".join(parts)
+    if not text or len(text) > 255:
+        raise ReprobuildError("E-NAME", f"{name[:80]!r} cannot name a root", got=name[:80])
+    return text
+
+
+def root_name(text: str) -> str:
+    """The name whose file name is `text`."""
+    raw = re.sub(rb"%([0-9A-F]{2})", lambda m: bytes.fromhex(m[1].decode()), text.encode())
+    return raw.decode("utf-8", "surrogateescape")
+
+
+class Roots:
+    """The roots of a store."""
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        self._home = staging.layout.directory("roots")
+
+    def write(self, name: str, document: bytes) -> None:
+        """Writes a root, durable on return, after all that was added before it."""
+        target = self._home / file_name(name)
+        self._staging.barrier()
+        with durable.writing(self._home, f"the root {name}"):
+            durable.write_document(self._staging.temporary(), target, document, replace=True)
+
+    def read(self, name: str) -> bytes | None:
+        """A root's document."""
+        return read(self._home / file_name(name), "root", name)
+
+    def remove(self, name: str) -> bool:
+        """Removes a root; whether it was there."""
+        target = self._home / file_name(name)
+        with durable.writing(self._home, f"the root {name}"):
+            try:
+                durable.unlink(target)
+            except FileNotFoundError:
+                return False
+            durable.sync_directory(self._home)
+        return True
+
+    def names(self) -> list[str]:
+        """All roots, sorted."""
+        return sorted(root_name(text) for text in os.listdir(self._home))
+
+    def path(self, name: str) -> Path:
+        """A root's file."""
+        return self._home / file_name(name)
+
+
+def parse_keep(name: str, document: bytes) -> Keep:
+    """What a document keeps; raises E-STORE-ROOT when it does not say."""
+    try:
+        value = decode(document)
+    except ReprobuildError as error:
+        raise _off(name, error.message) from error
+    keep = value.get("keep") if isinstance(value, dict) else None
+    if not isinstance(keep, dict) or not set(keep) <= {"trees", "drvs", "records"}:
+        raise _off(name, "it has no `keep` of trees, drvs and records")
+    lists: dict[str, list[str]] = {}
+    for key, items in keep.items():
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            raise _off(name, f"keep.{key} is no list of texts")
+        lists[key] = [str(item) for item in items]
+    references = [parse_reference(text.encode()) for text in lists.get("records", [])]
+    try:
+        trees = tuple(Digest.parse(text).hex for text in lists.get("trees", []))
+        drvs = tuple(Digest.parse(text).hex for text in lists.get("drvs", []))
+    except ReprobuildError as error:
+        raise _off(name, error.message) from error
+    if None in references:
+        raise _off(name, "keep.records holds something that is no action/record")
+    return Keep(trees, drvs, tuple(r for r in references if r is not None))
+
+
+def _off(name: str, reason: str) -> ReprobuildError:
+    return ReprobuildError(
+        "E-STORE-ROOT", f"the root {name} does not say what it keeps: {reason}", root=name
+    )

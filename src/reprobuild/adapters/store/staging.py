@@ -1,0 +1,223 @@
+"""What one opened store has written and not yet named: the group commit behind `barrier`.
+
+New content is written to tmp/<session>/ and can be found at once through this object. The barrier
+makes the bytes durable, then gives blobs their names, then trees, children before parents, with
+the directories made durable between the steps. So a name that exists, in whatever order a power
+failure lets things reach the disk, has its whole content behind it, and a named tree is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from reprobuild.adapters.store import durable, locks
+from reprobuild.adapters.store.layout import Layout
+from reprobuild.errors import ReprobuildError
+
+
+class Staging:
+    """Pending blobs and trees of one `LocalStore`. Safe for threads."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._state = threading.Lock()
+        self._commit = threading.Lock()
+        self._blobs: dict[tuple[str, bool], Path] = {}
+        self._trees: dict[str, tuple[Path, tuple[str, ...]]] = {}
+        self._touched: set[str] = set()
+        self._session: Path | None = None
+        self._session_fd = -1
+        self._root_fd = -1
+        self._counter = 0
+        self._broken = False
+
+    # -- temporary files ---------------------------------------------------------------------
+
+    def temporary(self) -> Path:
+        """A fresh name in this session's own directory under tmp/."""
+        with self._state:
+            session = self._session or self._open_session()
+            self._counter += 1
+            return session / str(self._counter)
+
+    @property
+    def root_fd(self) -> int:
+        """A descriptor of the store's directory, older than everything written here."""
+        if self._root_fd < 0:
+            with self._state:
+                self._open_root()
+        return self._root_fd
+
+    def _open_root(self) -> None:
+        if self._root_fd < 0:
+            self._root_fd = os.open(self.layout.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _open_session(self) -> Path:
+        if self._broken:
+            raise self._refusal()
+        self._open_root()
+        while True:
+            path = self.layout.directory("tmp") / f"{os.getpid()}-{os.urandom(6).hex()}"
+            durable.mkdir(path)
+            # Held while this process lives: collection removes directories whose lock is free.
+            fd = locks.try_directory(path)
+            if fd is not None:
+                self._session, self._session_fd = path, fd
+                return path
+
+    def close(self) -> None:
+        """Drops what is pending and this session's directory."""
+        with self._commit, self._state:
+            if self._session is not None:
+                for path in (*self._blobs.values(), *(p for p, _ in self._trees.values())):
+                    durable.forget(path)
+                with suppress(OSError):  # leftovers of interrupted writes: collection's work
+                    durable.rmdir(self._session)
+                os.close(self._session_fd)
+            if self._root_fd >= 0:
+                os.close(self._root_fd)
+            self._blobs.clear()
+            self._trees.clear()
+            self._session, self._session_fd, self._root_fd = None, -1, -1
+
+    # -- look-up -----------------------------------------------------------------------------
+
+    def blob(self, hex_digest: str, executable: bool) -> Path | None:
+        """The pending file of a blob."""
+        return self._blobs.get((hex_digest, executable))
+
+    def tree(self, hex_digest: str) -> Path | None:
+        """The pending file of a directory node."""
+        entry = self._trees.get(hex_digest)
+        return entry[0] if entry is not None else None
+
+    # -- additions ---------------------------------------------------------------------------
+
+    def add_blob(self, hex_digest: str, executable: bool, path: Path) -> None:
+        """Hands over a complete temporary file; a second one of the same content is dropped."""
+        with self._state:
+            if self._broken:
+                raise self._refusal()
+            kept = self._blobs.setdefault((hex_digest, executable), path)
+        if kept is not path:
+            durable.forget(path)
+
+    def add_tree(self, hex_digest: str, path: Path, children: tuple[str, ...]) -> None:
+        """Hands over a complete directory node; all that it refers to was added before."""
+        with self._state:
+            if self._broken:
+                raise self._refusal()
+            kept = self._trees.setdefault(hex_digest, (path, children))
+        if kept[0] is not path:
+            durable.forget(path)
+
+    def touch(self, path: str) -> None:
+        """Notes that the named object `path` was found present: its name joins the barrier."""
+        self._touched.add(path[: path.rindex("/")])
+
+    # -- the barrier -------------------------------------------------------------------------
+
+    def barrier(self) -> None:
+        """Names all that is pending, durably; raises E-STORE-WRITE.
+
+        After a failure the kernel may have dropped the very bytes it could not write, so nothing
+        more is taken through this object: what was pending is given up.
+        """
+        with self._commit:
+            with self._state:
+                if self._broken:
+                    raise self._refusal()
+                blobs = list(self._blobs.items())
+                trees = dict(self._trees)
+                touched = self._touched
+                self._touched = set()
+            if not blobs and not trees and not touched:
+                return
+            try:
+                self._commit_all(blobs, trees, touched)
+            except BaseException as error:
+                with self._state:
+                    self._touched |= touched
+                    if isinstance(error, OSError):
+                        self._broken = True
+                if isinstance(error, OSError):
+                    raise durable.write_error(self.layout.root, "new content", error) from error
+                raise
+
+    def _commit_all(
+        self,
+        blobs: Sequence[tuple[tuple[str, bool], Path]],
+        trees: dict[str, tuple[Path, tuple[str, ...]]],
+        touched: set[str],
+    ) -> None:
+        contents = [path for _, path in blobs]
+        contents += [path for path, _ in trees.values()]
+        # A barrier that was interrupted has named some already.
+        self._sync([path for path in contents if len(contents) > durable.FEW or path.exists()])
+        directories = set(touched)
+        for (hex_digest, executable), path in blobs:
+            self._name(path, self.layout.blob(hex_digest, executable), directories)
+            with self._state:
+                del self._blobs[(hex_digest, executable)]
+        self._sync_directories(directories)
+        for level in _levels(trees):
+            directories = set()
+            for hex_digest in level:
+                self._name(trees[hex_digest][0], self.layout.tree(hex_digest), directories)
+                with self._state:
+                    del self._trees[hex_digest]
+            self._sync_directories(directories)
+
+    def _name(self, path: Path, final: str, directories: set[str]) -> None:
+        shard = final[: final.rindex("/")]
+        directories.add(shard)
+        target = Path(final)
+        try:
+            placed = durable.rename_new(path, target)
+        except FileNotFoundError:
+            if target.exists():
+                return
+            durable.ensure_directory(target.parent)
+            placed = durable.rename_new(path, target)
+        if not placed:
+            durable.forget(path)
+
+    def _sync_directories(self, directories: Iterable[str]) -> None:
+        # A shard may be new as well, ours or another's: its own name is in the parent.
+        wanted = set(directories)
+        wanted |= {shard[: shard.rindex("/")] for shard in wanted}
+        self._sync([Path(directory) for directory in sorted(wanted)])
+
+    def _sync(self, paths: Sequence[Path]) -> None:
+        durable.sync_paths(paths, self.root_fd)
+
+    def _refusal(self) -> ReprobuildError:
+        return ReprobuildError(
+            "E-STORE-WRITE",
+            f"an earlier write to {self.layout.root} failed; nothing more is taken",
+            path=str(self.layout.root),
+        )
+
+
+def _levels(trees: dict[str, tuple[Path, tuple[str, ...]]]) -> list[list[str]]:
+    """The pending trees by height: each level refers only to lower ones and to named trees."""
+    height: dict[str, int] = {}
+    for start in trees:
+        stack = [start]
+        while stack:
+            top = stack[-1]
+            children = [child for child in trees[top][1] if child in trees]
+            open_children = [child for child in children if child not in height]
+            if top in height or not open_children:
+                stack.pop()
+                height[top] = max((height[child] + 1 for child in children), default=0)
+            else:
+                stack += open_children
+    levels: list[list[str]] = [[] for _ in range(max(height.values(), default=-1) + 1)]
+    for hex_digest, level in height.items():
+        levels[level].append(hex_digest)
+    return levels

@@ -1,0 +1,214 @@
+"""`LocalStore`: the store as the rest of the program sees it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from reprobuild.adapters.store import durable, locks
+from reprobuild.adapters.store.blobs import Blobs
+from reprobuild.adapters.store.layout import Layout, open_layout
+from reprobuild.adapters.store.records import Records
+from reprobuild.adapters.store.roots import Roots
+from reprobuild.adapters.store.staging import Staging
+from reprobuild.adapters.store.trees import Trees
+from reprobuild.core.digest import Digest
+from reprobuild.core.record import Record
+from reprobuild.core.tree import File, Tree
+from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.adapters.store.gc import Collection
+    from reprobuild.adapters.store.info import Info
+    from reprobuild.adapters.store.verify import Report
+
+
+class LocalStore:
+    """Content, records, roots and locks in one directory (ports.ContentStore, ports.Catalog).
+
+    Use `LocalStore.open`. Safe for threads; several processes may have one open. Every method
+    that writes raises E-STORE-WRITE (with path, reason and free space) when the disk refuses.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._staging = Staging(layout)
+        self._blobs = Blobs(self._staging)
+        self._trees = Trees(self._staging, self._blobs)
+        self._records = Records(self._staging, self._trees)
+        self._roots = Roots(self._staging)
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = False) -> LocalStore:
+        """The store at `path`, made when absent and `create` is given.
+
+        Where `path` holds a README.md (a checkout's store/), the data lies in `path`/data.
+        Raises E-NO-STORE, E-STORE-FORMAT or E-STORE-WRITE.
+        """
+        return cls(open_layout(path, create=create))
+
+    @property
+    def path(self) -> Path:
+        """The data directory."""
+        return self._layout.root
+
+    @property
+    def logs(self) -> Path:
+        """The directory of build logs, named by `Record.log`."""
+        return self._layout.directory("logs")
+
+    def close(self) -> None:
+        """Gives up what has not passed a barrier and frees descriptors. Not needed at exit."""
+        self._staging.close()
+
+    def __enter__(self) -> LocalStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- ContentStore --------------------------------------------------------------------------
+
+    def contains(self, tree: Digest) -> bool:
+        """Whether the tree is here, with everything below it."""
+        return self._trees.contains(tree.hex)
+
+    def tree(self, digest: Digest) -> Tree:
+        """The verified directory node; raises E-STORE-MISSING or E-STORE-DAMAGED."""
+        return self._trees.get(digest)
+
+    def open_blob(self, digest: Digest) -> BinaryIO:
+        """A raw reader that raises E-STORE-DAMAGED in place of a wrong content's last bytes."""
+        return self._blobs.open(digest)
+
+    def has_blob(self, file: File) -> bool:
+        """Whether the content is here with that size, in either mode."""
+        return self._blobs.present(file.digest.hex, file.executable, file.size) or (
+            self._blobs.present(file.digest.hex, not file.executable, file.size)
+        )
+
+    def add_blob(self, source: BinaryIO, *, executable: bool = False, size: int = -1) -> File:
+        """Stores what `source` yields; raises E-CONTENT-SIZE when `size` bytes were promised."""
+        with durable.writing(self.path, "a blob"):
+            return self._blobs.add_stream(source, executable, size)
+
+    def add_trees(self, nodes: Mapping[Digest, Tree]) -> None:
+        """Stores directory nodes; raises E-TREE and E-STORE-MISSING (see trees.py)."""
+        with durable.writing(self.path, "directory nodes"):
+            self._trees.add_all(nodes)
+
+    def capture(self, directory: Path, *, limit: int = 2**62) -> Digest:
+        """Stores a directory as a tree.
+
+        Raises E-OUTPUT-SPECIAL, E-OUTPUT-SIZE (over `limit` bytes), E-OUTPUT-CHANGED and
+        E-OUTPUT-READ, each with the path.
+        """
+        from reprobuild.adapters.store.capture import Capture
+
+        with durable.writing(self.path, f"the tree of {directory}"):
+            return Capture(self._blobs, self._trees, directory, limit).run()
+
+    def materialise(self, tree: Digest) -> Path:
+        """The tree as a read-only directory, verified while it is made."""
+        from reprobuild.adapters.store.materialise import Materialiser
+
+        return Materialiser(self._staging, self._blobs, self._trees).tree(tree)
+
+    def materialise_blob(self, digest: Digest, *, executable: bool) -> Path:
+        """The blob as a read-only file, verified while it is made."""
+        from reprobuild.adapters.store.materialise import Materialiser
+
+        return Materialiser(self._staging, self._blobs, self._trees).blob(digest, executable)
+
+    def barrier(self) -> None:
+        """All that was added or found present through this object is named and durable."""
+        self._staging.barrier()
+
+    # -- Catalog -------------------------------------------------------------------------------
+
+    def records(self, action: Digest) -> Sequence[Record]:
+        """All records of an action, in order of their digests."""
+        return self._records.of_action(action)
+
+    def realized(self, drv: Digest) -> Record | None:
+        """The record last chosen for a derivation (a memo; may be absent)."""
+        return self._records.chosen(drv)
+
+    def add_record(self, record: Record) -> None:
+        """Appends a record; raises E-STORE-MISSING when one of its trees is not here."""
+        self._records.add(record)
+
+    def choose(self, drv: Digest, record: Record) -> None:
+        """Notes that `drv` resolved to `record`."""
+        self._records.choose(drv, record)
+
+    def add_derivations(self, documents: Mapping[Digest, bytes]) -> None:
+        """Stores derivation documents; raises E-DERIVATION for one under a wrong digest."""
+        self._records.add_derivations(documents)
+
+    def derivation(self, drv: Digest) -> bytes | None:
+        """A stored derivation document, verified."""
+        return self._records.derivation(drv)
+
+    def set_root(self, name: str, document: bytes) -> None:
+        """Writes a root after a barrier; its `keep` says what stays (see roots.py)."""
+        self._roots.write(name, document)
+
+    def root(self, name: str) -> bytes | None:
+        """A root's document, or None."""
+        return self._roots.read(name)
+
+    def roots(self) -> list[str]:
+        """The names of all roots, sorted."""
+        return self._roots.names()
+
+    def remove_root(self, name: str) -> bool:
+        """Removes a root; whether there was one."""
+        return self._roots.remove(name)
+
+    def lock_action(self, action: Digest) -> AbstractContextManager[None]:
+        """Exclusive among all threads and processes; dies with its owner."""
+        return locks.exclusive(self._layout.directory("locks") / f"action-{action.hex}")
+
+    def lease(self) -> AbstractContextManager[None]:
+        """Shared: while it is held nothing is collected."""
+        return locks.lease(self._layout.directory("locks") / "store")
+
+    # -- upkeep --------------------------------------------------------------------------------
+
+    def free_bytes(self) -> int:
+        """Bytes that can still be written where the store lies."""
+        return durable.free_bytes(self.path)
+
+    def require_space(self, wanted: int) -> None:
+        """Raises E-DISK-SPACE when fewer than `wanted` bytes are free."""
+        free = self.free_bytes()
+        if free < wanted:
+            raise ReprobuildError(
+                "E-DISK-SPACE",
+                f"{wanted // 2**20} MiB are needed at {self.path}, {free // 2**20} MiB are free",
+                path=str(self.path),
+                needed_bytes=wanted,
+                free_bytes=free,
+            )
+
+    def verify(self, *, jobs: int | None = None) -> Report:
+        """Hashes everything again and names every damaged, missing or misplaced object."""
+        from reprobuild.adapters.store.verify import verify
+
+        return verify(self._layout, jobs=jobs or os.cpu_count() or 1)
+
+    def gc(self, *, dry_run: bool = False, wait: bool = False) -> Collection:
+        """Removes what no root keeps; raises E-STORE-BUSY while leases are out, unless `wait`."""
+        from reprobuild.adapters.store.gc import collect
+
+        return collect(self._layout, self._roots, dry_run=dry_run, wait=wait)
+
+    def info(self) -> Info:
+        """Counts and bytes by kind."""
+        from reprobuild.adapters.store.info import info
+
+        return info(self._layout)

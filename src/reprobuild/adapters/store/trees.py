@@ -1,0 +1,126 @@
+"""Directory nodes: adding them after what they refer to, reading them back verified."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from reprobuild.adapters.store import durable
+from reprobuild.adapters.store.blobs import Blobs, damaged, missing
+from reprobuild.adapters.store.staging import Staging
+from reprobuild.core.digest import Digest, tagged
+from reprobuild.core.tree import DOMAIN, Directory, File, Tree, decode
+from reprobuild.errors import ReprobuildError
+
+
+class Trees:
+    """The directory nodes of a store."""
+
+    def __init__(self, staging: Staging, blobs: Blobs) -> None:
+        self._staging = staging
+        self._blobs = blobs
+        self._layout = staging.layout
+
+    def contains(self, hex_digest: str) -> bool:
+        """Whether the tree is here; by the order of commits it is then complete."""
+        if self._staging.tree(hex_digest) is not None:
+            return True
+        path = self._layout.tree(hex_digest)
+        if os.path.lexists(path):
+            self._staging.touch(path)
+            return True
+        return self._staging.tree(hex_digest) is not None
+
+    def get(self, digest: Digest) -> Tree:
+        """The verified node; raises E-STORE-MISSING or E-STORE-DAMAGED."""
+        data, path = self._read(digest.hex)
+        if tagged(DOMAIN, data) != digest:
+            raise damaged("tree", digest.hex, path, "its content has another digest")
+        return decode(data)
+
+    def _read(self, hex_digest: str) -> tuple[bytes, str]:
+        pending = self._staging.tree(hex_digest)
+        candidates = [self._layout.tree(hex_digest)]
+        if pending is not None:  # a barrier may give it its name between the two looks
+            candidates.insert(0, str(pending))
+        for path in candidates:
+            try:
+                with open(path, "rb") as file:
+                    return file.read(), path
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise damaged("tree", hex_digest, path, str(error.strerror)) from error
+        raise missing("tree", hex_digest)
+
+    def add(self, tree: Tree) -> Digest:
+        """Stores a node whose references are known to be here; its digest."""
+        data = tree.encode()
+        digest = tagged(DOMAIN, data)
+        if self.contains(digest.hex):
+            return digest
+        path = self._staging.temporary()
+        fd = durable.create(path)
+        try:
+            try:
+                durable.write(fd, data)
+                durable.seal(fd, 0o444)
+            finally:
+                os.close(fd)
+        except BaseException:
+            durable.forget(path)
+            raise
+        children = tuple(e.digest.hex for _, e in tree.entries if isinstance(e, Directory))
+        self._staging.add_tree(digest.hex, path, children)
+        return digest
+
+    def add_all(self, nodes: Mapping[Digest, Tree]) -> None:
+        """Stores nodes, children first.
+
+        Raises E-TREE for a node under another's digest and E-STORE-MISSING for a reference to
+        something that is neither in `nodes` nor here; nothing that lacks a part is ever named.
+        """
+        for digest, tree in children_first(nodes):
+            if self.contains(digest.hex):
+                continue
+            if tree.digest != digest:
+                raise ReprobuildError(
+                    "E-TREE", f"a directory node has the digest {tree.digest}, not {digest}"
+                )
+            for name, entry in tree.entries:
+                self._check_reference(digest, name, entry)
+            self.add(tree)
+
+    def _check_reference(self, digest: Digest, name: bytes, entry: object) -> None:
+        if isinstance(entry, Directory):
+            here = self.contains(entry.digest.hex)
+        elif isinstance(entry, File):
+            here = self._blobs.ensure_mode(entry)
+        else:
+            return
+        if not here:
+            raise ReprobuildError(
+                "E-STORE-MISSING",
+                f"the tree {digest} refers to {entry.digest} ({name!r}), which is not in the store",
+                object=entry.digest.hex,
+                referrer=digest.hex,
+            )
+
+
+def children_first(nodes: Mapping[Digest, Tree]) -> Iterator[tuple[Digest, Tree]]:
+    """The nodes in an order in which each comes after those of its children that are given."""
+    entered: set[Digest] = set()  # keys may lie, so a "cycle" has to end, too
+    for start in nodes:
+        stack = [(start, False)]
+        while stack:
+            digest, expanded = stack.pop()
+            if expanded:
+                yield digest, nodes[digest]
+                continue
+            if digest in entered:
+                continue
+            entered.add(digest)
+            stack.append((digest, True))
+            for _, entry in nodes[digest].entries:
+                if isinstance(entry, Directory) and entry.digest in nodes:
+                    stack.append((entry.digest, False))
