@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator
@@ -70,15 +71,24 @@ def _relative_path(text: str) -> str:
     return _inner_path(text)
 
 
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """Marks a field that holds a digest's hex digits: whose they are."""
+
+    name: str
+
+
 Name = Annotated[str, AfterValidator(_name)]
 Reference = Annotated[Ref, PlainValidator(_reference)]
 Sha256Text = Annotated[
     str,
+    Algorithm("sha256"),
     BeforeValidator(lambda v: v.removeprefix("sha256:") if isinstance(v, str) else v),
     AfterValidator(lambda v: _hex((64,), "SHA-256 digest (64 hex digits)", v)),
 ]
 Blake3Text = Annotated[
     str,
+    Algorithm("blake3"),
     BeforeValidator(lambda v: v.removeprefix("blake3:") if isinstance(v, str) else v),
     AfterValidator(lambda v: _hex((64,), "BLAKE3 digest (64 hex digits)", v)),
 ]
