@@ -1,0 +1,1 @@
+"""Runs builds in bubblewrap: `executor.BubblewrapExecutor` implements `ports.Executor`."""

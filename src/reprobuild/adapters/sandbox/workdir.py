@@ -1,0 +1,81 @@
+"""The host side of a build's writable directories."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from reprobuild.adapters.sandbox.command import Work
+from reprobuild.core.sandboxenv import BUILD_DIRECTORY, TEMPORARY_DIRECTORY
+from reprobuild.errors import ReprobuildError
+
+_NAMES = ("build", "out", "tmp")
+
+
+def prepare(workdir: Path, cwd: str, uid: int | None) -> Work:
+    """Makes `build`, `out` and `tmp` in `workdir`, which nobody but the build may enter.
+
+    With `uid` they, and what a former build left in them, are given to that user. `cwd` is made
+    when it lies in one of them. Raises E-DERIVATION for a `cwd` that is no clean path.
+    """
+    workdir.mkdir(parents=True, exist_ok=True)
+    workdir.chmod(0o700)
+    for name in _NAMES:
+        directory = workdir / name
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o1777 if name == "tmp" else 0o755)
+    for inside, name in ((BUILD_DIRECTORY, "build"), (TEMPORARY_DIRECTORY, "tmp")):
+        if cwd.startswith(inside + "/"):
+            rest = cwd[len(inside) + 1 :]
+            if any(part in ("", ".", "..") for part in rest.split("/")):
+                raise ReprobuildError("E-DERIVATION", f"{cwd!r} is no clean working directory")
+            (workdir / name / rest).mkdir(parents=True, exist_ok=True)
+    if uid is not None:
+        os.chown(workdir, uid, uid)
+        for name in _NAMES:
+            _give(workdir / name, uid)
+    return Work(*(os.fspath(workdir / name) for name in _NAMES))
+
+
+def _give(directory: Path, uid: int) -> None:
+    for _, directories, files, here in os.fwalk(directory, follow_symlinks=False):
+        os.fchown(here, uid, uid)
+        for name in (*directories, *files):
+            os.chown(name, uid, uid, dir_fd=here, follow_symlinks=False)
+
+
+def outputs(workdir: Path, names: Sequence[str]) -> Mapping[str, Path]:
+    """The outputs that exist, made readable for their owner.
+
+    An output is a directory or a regular file; a link in its place is none.
+    """
+    found: dict[str, Path] = {}
+    for name in names:
+        path = workdir / "out" / name
+        try:
+            mode = path.lstat().st_mode
+        except OSError:
+            continue
+        if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
+            found[name] = path
+    if os.geteuid() != 0:
+        for path in found.values():
+            _open_up(path)
+    return found
+
+
+def _open_up(path: Path) -> None:
+    """Gives the owner back the right to read; the store keeps only the executable bit anyway."""
+    pending = [path]
+    while pending:
+        here = pending.pop()
+        mode = here.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            continue
+        wanted = stat.S_IMODE(mode) | (0o700 if stat.S_ISDIR(mode) else 0o400)
+        if wanted != stat.S_IMODE(mode):
+            here.chmod(wanted)
+        if stat.S_ISDIR(mode):
+            pending += here.iterdir()
