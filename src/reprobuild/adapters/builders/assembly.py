@@ -18,6 +18,8 @@ from reprobuild.ports import ContentStore
 
 MAX_LINKS = 40  # as the kernel
 
+Replace = bool | Selection
+
 
 def show(path: bytes) -> str:
     """A path as text for a message; bytes that are not UTF-8 are escaped."""
@@ -48,11 +50,12 @@ class Assembly:
         self._follow = follow
         self._root = _Node("")
 
-    def put(self, path: bytes, entry: Entry, owner: str, *, replace: bool = False) -> None:
+    def put(self, path: bytes, entry: Entry, owner: str, *, replace: Replace = False) -> None:
         """Puts `entry` at `path`, merging directories.
 
         The same content twice is fine; anything else in an occupied place raises E-TREE-CONFLICT
-        naming both owners, unless `replace` lets a file or link take the place of another.
+        naming both owners, unless `replace` (always, or for the paths it takes) lets
+        a file or link take the place of another.
         """
         parts = split_path(path)
         if not parts:
@@ -74,7 +77,7 @@ class Assembly:
         owner: str,
         *,
         select: Selection | None = None,
-        replace: bool = False,
+        replace: Replace = False,
     ) -> None:
         """Merges `tree` at `path`; `select` sees paths relative to `tree`.
 
@@ -153,7 +156,7 @@ class Assembly:
         return stack[-1], tuple(names)
 
     def _merge(
-        self, parent: _Node, path: tuple[bytes, ...], entry: Entry, owner: str, replace: bool
+        self, parent: _Node, path: tuple[bytes, ...], entry: Entry, owner: str, replace: Replace
     ) -> None:
         name = path[-1]
         have = parent.children.get(name)
@@ -174,12 +177,13 @@ class Assembly:
             return
         if not isinstance(have, _Leaf) or isinstance(have.entry, Directory):
             raise _conflict(b"/".join(path), have.owner, owner, "is not always a directory")
-        if not replace:
-            raise _conflict(b"/".join(path), have.owner, owner, "comes with different content")
+        whole = b"/".join(path)
+        if not (replace if isinstance(replace, bool) else replace.takes(whole)):
+            raise _conflict(whole, have.owner, owner, "comes with different content")
         parent.children[name] = _Leaf(entry, owner)
 
     def _merge_children(
-        self, node: _Node, path: bytes, entry: Directory, owner: str, replace: bool
+        self, node: _Node, path: bytes, entry: Directory, owner: str, replace: Replace
     ) -> None:
         prefix = tuple(path.split(b"/")) if path else ()
         for name, child in self._content.tree(entry.digest).entries:

@@ -7,7 +7,7 @@ import gzip
 import lzma
 import tarfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
 from reprobuild.adapters.builders.archive import Budget, Intake, entry_path, refuse
@@ -78,6 +78,24 @@ def decompressed(source: BinaryIO, magic: bytes) -> BinaryIO:
     return source
 
 
+def entries(stream: BinaryIO) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    """Each entry of an unpacked tar stream, strictly; names are text with surrogate escapes.
+
+    Raises what is in DAMAGE. An entry's content is to be read before the next entry is asked for.
+    """
+    with tarfile.open(
+        fileobj=stream,
+        mode="r|",
+        tarinfo=_StrictInfo,
+        encoding="utf-8",
+        errors="surrogateescape",
+        errorlevel=2,
+    ) as archive:
+        while (info := archive.next()) is not None:
+            archive.members = []  # type: ignore[attr-defined]  # it would keep them all
+            yield archive, info
+
+
 def read_tar(open_stream: Callable[[], BinaryIO], magic: bytes, intake: Intake) -> None:
     """Takes every entry of a tar stream; raises E-ARCHIVE… for what is off.
 
@@ -106,18 +124,9 @@ def _pass(open_stream: Callable[[], BinaryIO], magic: bytes, intake: Intake) -> 
     with open_stream() as packed:
         try:
             stream = _Counted(decompressed(packed, magic), intake.budget)
-            with tarfile.open(
-                fileobj=cast(BinaryIO, stream),
-                mode="r|",
-                tarinfo=_StrictInfo,
-                encoding="utf-8",
-                errors="surrogateescape",
-                errorlevel=2,
-            ) as archive:
-                while (info := archive.next()) is not None:
-                    archive.members = []  # type: ignore[attr-defined]  # it would keep them all
-                    name = info.name.encode("utf-8", "surrogateescape")
-                    _take(archive, info, name, intake)
+            for archive, info in entries(cast(BinaryIO, stream)):
+                name = info.name.encode("utf-8", "surrogateescape")
+                _take(archive, info, name, intake)
             name = b""
             while stream.read(2**20):
                 pass  # what follows the end mark still has to decompress and check

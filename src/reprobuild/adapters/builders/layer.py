@@ -1,0 +1,149 @@
+"""layer: a tree as one image layer.
+
+Inputs: `tree`, the content; `base-0`… image layouts and `below-0`… placed trees that lie beneath,
+in that order (only needed for where they have links and special directories). Parameters: `name`
+(the component's), `prefix` (where in the image), `compression` (gzip, none), `level`, `mtime`,
+`attributes` ({path in the image: {mode, uid, gid, xattrs}}, mode as octal text, extended
+attributes' values in base64), `beneath_attributes` (the same for directories
+that lie beneath in `below-N`), `replace` (patterns of what may take another file's place),
+`architecture` (of the base to look at).
+
+Outputs: `out` with `layer.json` and `layer.tar.gz` (or `layer.tar`); `tree`, the content as it
+lies in the image, which the image step checks layers against each other with.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Mapping
+from typing import BinaryIO, cast
+
+from reprobuild.adapters.builders.assembly import subtree
+from reprobuild.adapters.builders.below import Beneath, ImageBeneath, Stack, TreeBeneath
+from reprobuild.adapters.builders.globs import Selection
+from reprobuild.adapters.builders.params import Params, numbered
+from reprobuild.adapters.builders.placement import Placement
+from reprobuild.adapters.oci.gzipstream import check_compressor, gzip_stream
+from reprobuild.adapters.oci.streams import Measure, PieceReader
+from reprobuild.adapters.oci.tarstream import Overrides, tar_pieces
+from reprobuild.core.digest import Digest
+from reprobuild.core.encoding import Value, encode
+from reprobuild.core.image import LAYER, LAYER_GZIP
+from reprobuild.core.imagetar import Attributes
+from reprobuild.core.tree import Entry, File, Symlink
+from reprobuild.core.treebuilder import TreeBuilder
+from reprobuild.errors import ReprobuildError
+from reprobuild.ports import ContentStore
+
+KEYS = (
+    "name",
+    "prefix",
+    "compression",
+    "level",
+    "mtime",
+    "attributes",
+    "beneath_attributes",
+    "replace",
+    "architecture",
+)
+MAX_ID = 2**32 - 2
+DEFAULT_MTIME = 1
+
+
+def build(
+    params: Value, inputs: Mapping[str, Digest], content: ContentStore
+) -> Mapping[str, Digest]:
+    """See the module text. Raises E-PARAMS, E-IMAGE, E-IMAGE-OVERLAP, E-COMPRESSOR."""
+    read = Params("layer", params, KEYS)
+    compression = read.text("compression", "gzip", choices=("gzip", "none"))
+    level = read.integer("level", 6, least=1, most=12)
+    mtime = read.integer("mtime", DEFAULT_MTIME, most=2**40)
+    bases, below = numbered(inputs, "base"), numbered(inputs, "below")
+    if "tree" not in inputs or len(inputs) != 1 + len(bases) + len(below):
+        raise ReprobuildError("E-PARAMS", "layer takes the inputs `tree`, `base-N` and `below-N`")
+    architecture = read.text("architecture", "amd64")
+    beneath: list[Beneath] = [ImageBeneath(content, inputs[n], architecture) for n in bases]
+    beneath += [TreeBeneath(content, inputs[n]) for n in below]
+    patterns = read.texts("replace")
+    placement = Placement(
+        content,
+        Stack(beneath),
+        read.text("name", "this layer"),
+        Selection.of(patterns, []) if patterns else None,
+    )
+    placed = placement.place(inputs["tree"], read.text("prefix", "").encode())
+    beneath_paths = _attributes(read, "beneath_attributes", mtime, None)
+    inherited = {
+        path: beneath_paths.get(path, attributes or Attributes(0o755, mtime=mtime))
+        for path, attributes in placement.inherited.items()
+    }
+    stated = _attributes(read, "attributes", mtime, lambda path: subtree(content, placed, path))
+    paths = {**inherited, **stated}
+    document, blob = _pack(content, placed, Overrides(mtime, paths), compression, level)
+    builder = TreeBuilder()
+    builder.add(b"layer.json", content.add_blob(io.BytesIO(encode(document))))
+    builder.add(b"layer.tar" if compression == "none" else b"layer.tar.gz", blob)
+    digest, nodes = builder.build()
+    content.add_trees(nodes)
+    return {"out": digest, "tree": placed}
+
+
+def _attributes(
+    read: Params, table: str, mtime: int, entry_at: Callable[[bytes], Entry] | None
+) -> dict[bytes, Attributes]:
+    """The stated attributes by path; `entry_at` finds the entry, and raises where none is."""
+    out: dict[bytes, Attributes] = {}
+    stated = read.table_of_tables(table, ("mode", "uid", "gid", "xattrs"))
+    for path, said in stated.items():
+        key = path.strip("/").encode()
+        entry = entry_at(key) if entry_at is not None else None
+        if isinstance(entry, Symlink):
+            default = "0777"
+        else:
+            default = "0644" if isinstance(entry, File) and not entry.executable else "0755"
+        mode = said.text("mode", default)
+        if not mode or len(mode) > 5 or set(mode) - set("01234567") or int(mode, 8) > 0o7777:
+            raise ReprobuildError("E-PARAMS", f"{mode!r} is no octal mode for {path}", key=path)
+        try:
+            xattrs = {
+                name: base64.b64decode(value, validate=True)
+                for name, value in said.table("xattrs").items()
+            }
+        except ValueError as error:
+            raise ReprobuildError(
+                "E-PARAMS", f"an extended attribute of {path} is no base64", key=path
+            ) from error
+        if any("=" in name or "." not in name for name in xattrs):
+            raise ReprobuildError("E-PARAMS", f"an extended attribute of {path} has a bad name")
+        out[key] = Attributes(
+            int(mode, 8),
+            said.integer("uid", 0, most=MAX_ID),
+            said.integer("gid", 0, most=MAX_ID),
+            mtime,
+            xattrs,
+        )
+    return out
+
+
+def _pack(
+    content: ContentStore, tree: Digest, overrides: Overrides, compression: str, level: int
+) -> tuple[dict[str, Value], File]:
+    measure = Measure()
+    pieces = measure.over(tar_pieces(content, tree, overrides))
+    if compression == "gzip":
+        check_compressor()
+        pieces = gzip_stream(pieces, level)
+    reader = PieceReader(pieces)
+    try:
+        blob = content.add_blob(cast(BinaryIO, reader))
+    finally:
+        reader.close()
+    document: dict[str, Value] = {
+        "diff_id": measure.sha256.hexdigest(),
+        "digest": reader.sha256.hexdigest(),
+        "media_type": LAYER if compression == "none" else LAYER_GZIP,
+        "size": reader.size,
+        "uncompressed_size": measure.size,
+    }
+    return document, blob

@@ -1,0 +1,1 @@
+"""OCI images: layers as deterministic streams, layouts and archives."""

@@ -1,0 +1,65 @@
+"""Compression of layers: gzip by libdeflate, in members of one MiB each.
+
+Cutting lets a layer stream through a fixed amount of memory and use every core, while its bytes
+depend on nothing but the content, the level and the library's version (which is pinned).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from reprobuild.errors import ReprobuildError
+
+MEMBER = 2**20
+"""Uncompressed bytes of each gzip member but the last."""
+
+_PROBE = b"".join(hashlib.sha256(b"%d" % (n // 3)).digest() * (n % 5) for n in range(3000))
+_PROBE_SHA256 = "867739ed0e520655191c30ce37207fc42ecd2ad28dea2e3eab60bea7badfee77"
+
+
+def check_compressor() -> None:
+    """Raises E-COMPRESSOR unless the library gives, here, the bytes that are promised."""
+    import deflate
+
+    got = hashlib.sha256(deflate.gzip_compress(_PROBE, 6)).hexdigest()
+    if got != _PROBE_SHA256:
+        raise ReprobuildError(
+            "E-COMPRESSOR",
+            f"deflate {deflate.__version__} compresses to other bytes than the pinned version",
+            expected=_PROBE_SHA256,
+            got=got,
+        )
+
+
+def members(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The stream of `pieces` cut anew into MEMBER bytes each; an empty stream gives nothing."""
+    buffer = bytearray()
+    for piece in pieces:
+        buffer += piece
+        while len(buffer) >= MEMBER:
+            yield bytes(buffer[:MEMBER])
+            del buffer[:MEMBER]
+    if buffer:
+        yield bytes(buffer)
+
+
+def gzip_stream(pieces: Iterable[bytes], level: int, *, threads: int = 0) -> Iterator[bytes]:
+    """The gzip members for `pieces`, in order. `threads` (0: the machine's) moves no byte."""
+    import deflate
+
+    count = threads or min(8, len(os.sched_getaffinity(0)))
+    pending: deque[Future[bytearray]] = deque()
+    pool = ThreadPoolExecutor(count, thread_name_prefix="gzip")
+    try:
+        for member in members(pieces):
+            pending.append(pool.submit(deflate.gzip_compress, member, level))
+            if len(pending) >= 2 * count:
+                yield bytes(pending.popleft().result())
+        while pending:
+            yield bytes(pending.popleft().result())
+    finally:
+        pool.shutdown(cancel_futures=True)
