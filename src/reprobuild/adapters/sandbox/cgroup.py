@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +99,7 @@ class Group:
         self.held: frozenset[str] = frozenset()
 
     @classmethod
-    def make(cls, hierarchies: list[Hierarchy], memory: int, processes: int) -> Group:
+    def make(cls, hierarchies: Sequence[Hierarchy], memory: int, processes: int) -> Group:
         """Groups limited to `memory` bytes and `processes` processes and threads.
 
         Never raises; `held` names the limits that really hold.
@@ -160,6 +162,21 @@ class Group:
                         if key == "oom_kill" and value.strip() != "0":
                             return True
         return False
+
+    def kill(self) -> None:
+        """Ends every process in the groups, for builds that no PID namespace holds together."""
+        for _, path in self._parts:
+            for _attempt in range(100):
+                try:
+                    pids = (path / "cgroup.procs").read_text().split()
+                except OSError:
+                    break
+                if not pids:
+                    break
+                for pid in pids:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(int(pid), signal.SIGKILL)
+                time.sleep(0.01)
 
     def remove(self) -> None:
         """Removes the groups; the kernel may need a moment after the last process died."""

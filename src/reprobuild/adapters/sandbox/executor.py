@@ -5,26 +5,25 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from reprobuild.adapters.sandbox import cgroup, command, etc, probe, seccomp, workdir
+from reprobuild.adapters.sandbox import bare, cgroup, etc, probe, workdir
+from reprobuild.adapters.sandbox.call import Machine, prepare
 from reprobuild.adapters.sandbox.identity import FIRST_UID, UidPool
 from reprobuild.adapters.sandbox.process import (
     Running,
-    SandboxWords,
     limiting_prefix,
     may_limit_others,
     start,
 )
 from reprobuild.adapters.sandbox.removal import remove_tree
-from reprobuild.adapters.sandbox.rootfs import Placement, arrange
-from reprobuild.adapters.sandbox.staging import stage_for
-from reprobuild.adapters.sandbox.supervise import LogWriter, Watch, supervise
+from reprobuild.adapters.sandbox.supervise import LOG_LIMIT, LogWriter, Watch, supervise
 from reprobuild.adapters.sandbox.usage import DiskWatch
+from reprobuild.adapters.sandbox.verdict import explain, memory_limit, setup_failure, verdict
 from reprobuild.core.derivation import Hints, Isolation
 from reprobuild.core.sandboxenv import SANDBOX_VERSION
 from reprobuild.errors import ReprobuildError
@@ -33,25 +32,13 @@ from reprobuild.ports import BuildOutcome, BuildRequest
 PROCESSES = 8192
 """Processes and threads that one build may have at a time."""
 
-_LEAST_MEMORY = 4 * 2**30
-_SIGXFSZ = 25
-
-
-def memory_limit(hints: Hints) -> int:
-    """The hard limit, in bytes, for a build that is expected to need `hints.memory`.
-
-    The hint is the scheduler's estimate; the limit only has to stop what went out of hand.
-    """
-    return max(4 * hints.memory, _LEAST_MEMORY)
-
 
 @dataclass(frozen=True, slots=True)
-class _Call:
-    """How to start one sandbox: what stands before `bwrap`, and what is placed inside."""
-
-    prefix: tuple[str, ...]
-    placements: tuple[Placement, ...]
-    work: command.Work
+class _Observed:
+    reason: str
+    peak_memory: int
+    out_of_memory: bool
+    unenforced: tuple[str, ...]
 
 
 class BubblewrapExecutor:
@@ -73,7 +60,7 @@ class BubblewrapExecutor:
         *,
         first_uid: int = FIRST_UID,
         processes: int = PROCESSES,
-        log_limit: int | None = None,
+        log_limit: int = LOG_LIMIT,
     ) -> None:
         self._wanted = wanted
         self._runtime = runtime_dir
@@ -114,7 +101,7 @@ class BubblewrapExecutor:
                 hierarchies = cgroup.discover()
                 cgroup.sweep(hierarchies)
                 within = self._root and not may_limit_others()
-                self._ready = _Ready(bwrap, constants, tuple(hierarchies), within)
+                self._ready = _Ready(Machine(bwrap, constants), hierarchies, within)
             return self._ready
 
     @contextmanager
@@ -144,72 +131,76 @@ class BubblewrapExecutor:
         cancel: threading.Event,
     ) -> BuildOutcome:
         hints = request.hints
-        call = self._call(ready, request, uid)
-        disk = DiskWatch(
-            [Path(p) for p in (call.work.out, call.work.build, call.work.tmp)], hints.output_limit
-        )
+        started = time.monotonic()
+        begin = self._starter(ready, request, uid)
+        disk = DiskWatch(workdir.places(request.workdir), hints.output_limit)
         watch = Watch(hints.timeout, hints.silence, disk, cancel)
-        writer = LogWriter(log, self._log_limit or watch.log_limit)
-        group = cgroup.Group.make(list(ready.hierarchies), memory_limit(hints), self._processes)
-        begin = time.monotonic()
-        try:
-            prefix = [*ready.limiting(hints), *call.prefix]
-            running = start(prefix, ready.bwrap, self._words(call, request))
-            try:
-                if not running.await_init():
-                    running.process.wait()
-                    raise _setup_failure(os.read(running.log, 4096))
-                group.add(running.init)
-                if not ready.limits_from_within:
-                    running.limit(hints.output_limit)
-                running.go()
-                reason = supervise(running, writer, watch)
-            finally:
-                running.end()
-            peak, starved = group.peak_memory(), group.out_of_memory()
-        finally:
-            group.remove()
-        duration = round((time.monotonic() - begin) * 1000)
-        reason, status = _verdict(running, reason, starved, writer)
-        _explain(writer, reason, hints)
+        writer = LogWriter(log, self._log_limit)
+        running, seen = self._follow(ready, begin, hints, writer, watch)
+        reason, status = verdict(running.exit_code(), seen.reason, seen.out_of_memory, writer.head)
+        explain(writer, reason, hints)
         writer.close()
         return BuildOutcome(
             reason=reason,
             status=status,
             isolation=self._wanted,
-            duration_ms=duration,
-            peak_memory=peak,
+            duration_ms=round((time.monotonic() - started) * 1000),
+            peak_memory=seen.peak_memory,
             outputs=workdir.outputs(request.workdir, request.outputs),
-            unenforced=tuple(
-                name
-                for name, controller in (("memory", "memory"), ("processes", "pids"))
-                if controller not in group.held
-            ),
+            unenforced=seen.unenforced,
         )
 
-    def _call(self, ready: _Ready, request: BuildRequest, uid: int | None) -> _Call:
-        host = self._wanted is Isolation.HOST_TOOLCHAIN
-        placements = arrange(request.mounts, ready.constants, host=host)
-        work = workdir.prepare(request.workdir, request.cwd, uid)
-        if uid is None:
-            return _Call((), tuple(placements), work)
-        sources = [m.source for m in request.mounts if not (host and m.at == "/")]
-        stage = stage_for([*sources, ready.constants], request.workdir)
-        user = command.as_user(uid)
-        if not stage:
-            return _Call(tuple(user), tuple(placements), work)
-        prefix = [*command.staged(ready.bwrap, stage.sources, stage.writable), *user]
-        moved = command.Work(*(stage.path(p) for p in (work.build, work.out, work.tmp)))
-        return _Call(tuple(prefix), tuple(stage.rebase(placements)), moved)
+    def _starter(
+        self, ready: _Ready, request: BuildRequest, uid: int | None
+    ) -> Callable[[], Running]:
+        """Makes all ready, and returns what starts the build."""
+        limiting = limiting_prefix(request.hints.output_limit)
+        if self._wanted is Isolation.NONE:
+            work = workdir.prepare(request.workdir, request.cwd, uid)
+            words = bare.translate(request, work)
+            prefix = [*limiting, *bare.identity(request, uid)]
+            return lambda: bare.start(prefix, words)
+        call = prepare(ready.machine, request, uid, host=self._wanted is Isolation.HOST_TOOLCHAIN)
+        before = limiting if ready.limits_from_within else []
+        return lambda: start([*before, *call.prefix], ready.machine.bwrap, call.words(request))
 
-    def _words(self, call: _Call, request: BuildRequest) -> SandboxWords:
-        def options(filter_fd: int, status: int, block: int) -> list[str]:
-            descriptors = command.Descriptors(filter_fd, status, block)
-            return command.options(
-                call.placements, call.work, request.env, request.cwd, descriptors
+    def _follow(
+        self,
+        ready: _Ready,
+        begin: Callable[[], Running],
+        hints: Hints,
+        writer: LogWriter,
+        watch: Watch,
+    ) -> tuple[Running, _Observed]:
+        """Starts the build, stays with it to its end, and leaves nothing of it behind."""
+        bare_grade = self._wanted is Isolation.NONE
+        group = cgroup.Group.make(ready.hierarchies, memory_limit(hints), self._processes)
+        try:
+            running = begin()
+            try:
+                if not running.await_init():
+                    running.process.wait()
+                    raise setup_failure(os.read(running.log, 4096))
+                group.add(running.init)
+                if not (bare_grade or ready.limits_from_within):
+                    running.limit(hints.output_limit)
+                running.go()
+                reason = supervise(running, writer, watch)
+            finally:
+                running.end()
+                if bare_grade:
+                    group.kill()
+            wanted = {"memory": "memory", "pids": "processes"}
+            if bare_grade:
+                wanted[""] = "left-behind-processes"
+            lacking = tuple(
+                name
+                for controller, name in wanted.items()
+                if not (controller in group.held or (not controller and group.held))
             )
-
-        return SandboxWords(request.argv, seccomp.program(), options)
+            return running, _Observed(reason, group.peak_memory(), group.out_of_memory(), lacking)
+        finally:
+            group.remove()
 
     def shell(self, request: BuildRequest, argv: Sequence[str]) -> int:
         """Runs `argv` in the request's sandbox, on the caller's terminal; returns its status.
@@ -218,25 +209,12 @@ class BubblewrapExecutor:
         What a former build left in the work directory is kept.
         """
         from reprobuild.adapters.sandbox import terminal
-        from reprobuild.adapters.sandbox.terminal import SandboxShell
 
         ready = self._prepare()
         with self._identity() as uid:
-            call = self._call(ready, request, uid)
-
-            def options(filter_fd: int) -> list[str]:
-                descriptors = command.Descriptors(filter_fd)
-                return command.options(
-                    call.placements,
-                    call.work,
-                    request.env,
-                    request.cwd,
-                    descriptors,
-                    terminal=True,
-                )
-
-            words = SandboxShell(call.prefix, ready.bwrap, argv, seccomp.program(), options, uid)
-            return terminal.interact(words)
+            host = self._wanted is Isolation.HOST_TOOLCHAIN
+            call = prepare(ready.machine, request, uid, host=host)
+            return terminal.interact(call.shell(request, argv, ready.machine.bwrap, uid))
 
     def discard(self, workdir: Path) -> None:
         """Removes a work directory; no build may be running in it. Raises E-SANDBOX-SETUP."""
@@ -253,52 +231,6 @@ class BubblewrapExecutor:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    bwrap: str
-    constants: Path
-    hierarchies: tuple[cgroup.Hierarchy, ...]
+    machine: Machine
+    hierarchies: list[cgroup.Hierarchy]
     limits_from_within: bool
-
-    def limiting(self, hints: Hints) -> list[str]:
-        """The prefix that sets limits, where they cannot be set from outside."""
-        return limiting_prefix(hints.output_limit) if self.limits_from_within else []
-
-
-def _setup_failure(said: bytes) -> ReprobuildError:
-    text = said.decode(errors="replace").strip()
-    return ReprobuildError(
-        "E-SANDBOX-SETUP",
-        f"the sandbox could not be made: {text or 'bubblewrap failed and said nothing'}",
-        bubblewrap=text,
-    )
-
-
-def _verdict(running: Running, reason: str, starved: bool, writer: LogWriter) -> tuple[str, int]:
-    """Reason and status, out of what was seen."""
-    code = running.exit_code()
-    if reason:
-        return reason, 0 if code is None else code
-    if code == 0:
-        return "", 0
-    if starved:
-        return "memory", 0 if code is None else code
-    if code is None:
-        if b"bwrap: execvp" in writer.head:
-            return "exit", 127
-        raise _setup_failure(writer.head)
-    if 128 < code <= 128 + 64:
-        number = code - 128
-        return ("output-size" if number == _SIGXFSZ else "signal"), number
-    return "exit", code
-
-
-def _explain(writer: LogWriter, reason: str, hints: Hints) -> None:
-    """Says in the log, at its end, why a build was stopped."""
-    texts = {
-        "timeout": f"stopped: still running after {hints.timeout} s",
-        "silence": f"stopped: no output for {hints.silence} s",
-        "output-size": f"stopped: took more than {hints.output_limit} bytes of disk",
-        "memory": f"stopped: needed more than {memory_limit(hints)} bytes of memory",
-        "interrupted": "stopped: interrupted",
-    }
-    if reason in texts:
-        writer.note(texts[reason])

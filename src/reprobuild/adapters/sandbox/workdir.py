@@ -14,6 +14,11 @@ from reprobuild.errors import ReprobuildError
 _NAMES = ("build", "out", "tmp")
 
 
+def places(workdir: Path) -> list[Path]:
+    """The host's paths of all that a build can write to."""
+    return [workdir / name for name in _NAMES]
+
+
 def prepare(workdir: Path, cwd: str, uid: int | None) -> Work:
     """Makes `build`, `out` and `tmp` in `workdir`, which nobody but the build may enter.
 

@@ -1,0 +1,76 @@
+"""One sandbox call: who runs it, what is placed where, and the words that start it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reprobuild.adapters.sandbox import command, seccomp, workdir
+from reprobuild.adapters.sandbox.process import SandboxWords
+from reprobuild.adapters.sandbox.rootfs import Placement, arrange
+from reprobuild.adapters.sandbox.staging import stage_for
+from reprobuild.adapters.sandbox.terminal import SandboxShell
+from reprobuild.ports import BuildRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is the same for every build of this process: `bwrap`, the constant /etc files."""
+
+    bwrap: str
+    constants: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How to start one sandbox: what stands before `bwrap`, and what is placed inside."""
+
+    prefix: tuple[str, ...]
+    placements: tuple[Placement, ...]
+    work: command.Work
+
+    def words(self, request: BuildRequest) -> SandboxWords:
+        """The call of a build."""
+
+        def options(filter_fd: int, status: int, block: int) -> list[str]:
+            return self._options(request, command.Descriptors(filter_fd, status, block))
+
+        return SandboxWords(request.argv, seccomp.program(), options)
+
+    def shell(
+        self, request: BuildRequest, argv: Sequence[str], bwrap: str, uid: int | None
+    ) -> SandboxShell:
+        """The call of an interactive command."""
+
+        def options(filter_fd: int) -> list[str]:
+            return self._options(request, command.Descriptors(filter_fd), terminal=True)
+
+        return SandboxShell(self.prefix, bwrap, argv, seccomp.program(), options, uid)
+
+    def _options(
+        self, request: BuildRequest, descriptors: command.Descriptors, *, terminal: bool = False
+    ) -> list[str]:
+        return command.options(
+            self.placements, self.work, request.env, request.cwd, descriptors, terminal=terminal
+        )
+
+
+def prepare(machine: Machine, request: BuildRequest, uid: int | None, *, host: bool) -> Call:
+    """Makes the work directory ready and returns the call.
+
+    `uid` is who runs the build when root starts it; what that user cannot reach is staged. With
+    `host` the host's toolchain stands in for the root file system.
+    """
+    placements = arrange(request.mounts, machine.constants, host=host)
+    work = workdir.prepare(request.workdir, request.cwd, uid)
+    if uid is None:
+        return Call((), tuple(placements), work)
+    sources = [mount.source for mount in request.mounts if not (host and mount.at == "/")]
+    stage = stage_for([*sources, machine.constants], request.workdir)
+    user = command.as_user(uid)
+    if not stage:
+        return Call(tuple(user), tuple(placements), work)
+    prefix = [*command.staged(machine.bwrap, stage.sources, stage.writable), *user]
+    moved = command.Work(*(stage.path(p) for p in (work.build, work.out, work.tmp)))
+    return Call(tuple(prefix), tuple(stage.rebase(placements)), moved)
