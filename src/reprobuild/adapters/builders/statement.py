@@ -18,30 +18,25 @@ from reprobuild.ports import ContentStore
 PLACE = b"usr/share/reprobuild"
 
 
-class Statement:
-    """Params: `document` (the statement without trees) and `program` (contract.py's text).
+def build(
+    params: Value, inputs: Mapping[str, Digest], content: ContentStore
+) -> Mapping[str, Digest]:
+    """A tree with `statement.json` and `contract.py` below usr/share/reprobuild.
 
-    Inputs `tree-NAME` are the trees of the components of those names.
+    Params: `document` (the statement without trees) and `program` (contract.py's text). Inputs
+    `tree-NAME` are the trees of the components of those names.
     """
-
-    name = "statement"
-    version = 1
-
-    def build(
-        self, params: Value, inputs: Mapping[str, Digest], content: ContentStore
-    ) -> Mapping[str, Digest]:
-        """A tree with `statement.json` and `contract.py` below usr/share/reprobuild."""
-        given = cast("dict[str, Any]", params)
-        document = dict(given["document"])
-        document["components"] = [
-            {**row, "tree": str(inputs[f"tree-{row['name']}"])} for row in document["components"]
-        ]
-        builder = TreeBuilder()
-        for name, data in (
-            (b"statement.json", encode(document) + b"\n"),
-            (b"contract.py", given["program"].encode()),
-        ):
-            builder.add(PLACE + b"/" + name, content.add_blob(io.BytesIO(data), size=len(data)))
-        root, nodes = builder.build()
-        content.add_trees(nodes)
-        return {"out": root}
+    given = cast("dict[str, Any]", params)
+    document = dict(given["document"])
+    document["components"] = [
+        {**row, "tree": str(inputs[f"tree-{row['name']}"])} for row in document["components"]
+    ]
+    builder = TreeBuilder()
+    for name, data in (
+        (b"statement.json", encode(document) + b"\n"),
+        (b"contract.py", given["program"].encode()),
+    ):
+        builder.add(PLACE + b"/" + name, content.add_blob(io.BytesIO(data), size=len(data)))
+    root, nodes = builder.build()
+    content.add_trees(nodes)
+    return {"out": root}

@@ -1,0 +1,1 @@
+"""Reporters: where progress events go (docs/events.md)."""

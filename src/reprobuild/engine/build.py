@@ -1,0 +1,197 @@
+"""One derivation made real: fetched, computed by a built-in, or run in the sandbox."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from reprobuild.core.derivation import SANDBOX, Derivation, InputContent, Isolation
+from reprobuild.core.digest import Digest
+from reprobuild.core.record import Record
+from reprobuild.errors import ReprobuildError
+from reprobuild.ports import (
+    BuildOutcome,
+    BuildRequest,
+    Builtin,
+    ContentStore,
+    Executor,
+    Fetcher,
+    Mount,
+    Reporter,
+)
+
+LOG_TAIL = 25
+_TAIL_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Makes single derivations; knows nothing of graphs, records or what was built before."""
+
+    content: ContentStore
+    executor: Executor
+    fetcher: Fetcher
+    builtins: Mapping[str, Builtin]
+    reporter: Reporter
+    logs: Path
+    work: Path
+    cancel: threading.Event
+    keep_failed: bool = False
+
+    def interpreter(self, derivation: Derivation) -> str:
+        """What runs a recipe, with its version: part of the action digest."""
+        if derivation.builder == SANDBOX:
+            return self.executor.version
+        if derivation.fixed is not None:
+            return "fetch"
+        builtin = self._builtin(derivation)
+        return f"{builtin.name}/{builtin.version}"
+
+    def _builtin(self, derivation: Derivation) -> Builtin:
+        name = derivation.builder.removeprefix("builtin:")
+        if name not in self.builtins:
+            raise ReprobuildError(
+                "E-DERIVATION", f"{derivation.name} asks for the built-in {name!r}, unknown here"
+            )
+        return self.builtins[name]
+
+    def build(
+        self, derivation: Derivation, action: Digest, inputs: Mapping[str, InputContent]
+    ) -> Record:
+        """Makes it and describes how; content is stored but not yet on record."""
+        started = time.monotonic()
+        if derivation.fixed is not None:
+            tree = self.fetcher.fetch(derivation.fixed, derivation.origin, self.reporter)
+            outputs: Mapping[str, Digest] = {"out": tree}
+            isolation, memory, log, unenforced = Isolation.FULL, 0, "", ()
+        elif derivation.builder == SANDBOX:
+            return self._run(derivation, action, inputs)
+        else:
+            trees = {name: entry.digest for name, entry in inputs.items()}
+            builtin = self._builtin(derivation)
+            outputs = builtin.build(derivation.params, trees, self.content)
+            isolation, memory, log, unenforced = Isolation.FULL, 0, "", ()
+        return Record(
+            action=action,
+            drv=derivation.digest,
+            outputs=outputs,
+            isolation=isolation,
+            duration_ms=int((time.monotonic() - started) * 1000),
+            peak_memory=memory,
+            log=log,
+            name=derivation.name,
+            unenforced=unenforced,
+        )
+
+    # -- sandboxed builds --------------------------------------------------------------------
+
+    def request(
+        self, derivation: Derivation, inputs: Mapping[str, InputContent], workdir: Path
+    ) -> BuildRequest:
+        """The fully resolved form: every input as a host path."""
+        mounts: list[Mount] = []
+        for entry in derivation.inputs:
+            found = inputs[entry.name]
+            assert entry.at is not None
+            path = (
+                self.content.materialise_blob(found.digest, executable=found.executable)
+                if found.is_file
+                else self.content.materialise(found.digest)
+            )
+            mounts.append(Mount(entry.at, path))
+        return BuildRequest(
+            label=derivation.name,
+            argv=derivation.argv,
+            env=dict(derivation.env),
+            cwd=derivation.cwd,
+            mounts=tuple(mounts),
+            outputs=derivation.outputs,
+            workdir=workdir,
+            hints=derivation.hints,
+        )
+
+    def _run(
+        self, derivation: Derivation, action: Digest, inputs: Mapping[str, InputContent]
+    ) -> Record:
+        self.work.mkdir(parents=True, exist_ok=True)
+        workdir = Path(tempfile.mkdtemp(prefix="build-", dir=self.work))
+        keep = False
+        try:
+            request = self.request(derivation, inputs, workdir)
+            log_path, outcome = self._execute(request, action)
+            if outcome.reason:
+                keep = self.keep_failed and outcome.reason != "interrupted"
+                raise self._failure(derivation, outcome, log_path, workdir if keep else None)
+            outputs: dict[str, Digest] = {}
+            for name in derivation.outputs:
+                path = outcome.outputs.get(name)
+                if path is None:
+                    keep = self.keep_failed
+                    raise ReprobuildError(
+                        "E-BUILD-NO-OUTPUT",
+                        f"{derivation.name} ended well, but made no output {name!r}",
+                        drv=str(derivation.digest),
+                        log=str(log_path),
+                    )
+                outputs[name] = self.content.capture(path, limit=derivation.hints.output_limit)
+        finally:
+            if not keep:
+                self.executor.discard(workdir)
+        return Record(
+            action=action,
+            drv=derivation.digest,
+            outputs=outputs,
+            isolation=outcome.isolation,
+            duration_ms=outcome.duration_ms,
+            peak_memory=outcome.peak_memory,
+            log=log_path.name,
+            name=derivation.name,
+            unenforced=outcome.unenforced,
+        )
+
+    def _execute(self, request: BuildRequest, action: Digest) -> tuple[Path, BuildOutcome]:
+        self.logs.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(".log", f"{action.short}-", self.logs)
+        with os.fdopen(descriptor, "wb") as log:
+            self.reporter.emit("build-started", name=request.label, log=name)
+            outcome = self.executor.run(request, log, self.cancel)
+        return Path(name), outcome
+
+    def _failure(
+        self, derivation: Derivation, outcome: BuildOutcome, log: Path, kept: Path | None
+    ) -> ReprobuildError:
+        hints = derivation.hints
+        code, what = {
+            "exit": ("E-BUILD-FAILED", f"ended with status {outcome.status}"),
+            "signal": ("E-BUILD-FAILED", f"was killed by signal {outcome.status}"),
+            "timeout": ("E-BUILD-TIMEOUT", f"took longer than {hints.timeout} s"),
+            "silence": ("E-BUILD-TIMEOUT", f"said nothing for {hints.silence} s"),
+            "output-size": ("E-BUILD-OUTPUT", f"wrote more than {hints.output_limit} bytes"),
+            "memory": ("E-BUILD-MEMORY", "ran out of the memory it may use"),
+            "interrupted": ("E-INTERRUPTED", "was stopped"),
+        }[outcome.reason]
+        return ReprobuildError(
+            code,
+            f"{derivation.name} {what}",
+            drv=str(derivation.digest),
+            log=str(log),
+            tail=log_tail(log),
+            kept=str(kept) if kept else None,
+            unenforced=list(outcome.unenforced) or None,
+        )
+
+
+def log_tail(path: Path, lines: int = LOG_TAIL) -> list[str]:
+    """The last lines of a log, undecodable bytes escaped; empty when it cannot be read."""
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - _TAIL_BYTES))
+        text = file.read().decode(errors="backslashreplace")
+        return text.splitlines()[-lines:]
+    return []

@@ -1,0 +1,241 @@
+"""realize: make the trees of targets exist – reuse, fetch, build – each action once.
+
+One look-up rule: a derivation's inputs are resolved to the trees that were chosen in this run,
+which gives its action; a usable record of that action is reused (*cut off*), else it is built
+under a lock that all processes share.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+
+from reprobuild.core.derivation import Derivation, InputContent, Isolation
+from reprobuild.core.digest import Digest
+from reprobuild.core.graph import Graph, documents
+from reprobuild.core.record import Record
+from reprobuild.engine.build import Builder
+from reprobuild.engine.plan import Deed, Plan, make_plan, usable
+from reprobuild.engine.resolve import input_content
+from reprobuild.engine.scheduler import Cost, Limits, Scheduler
+from reprobuild.errors import ReprobuildError
+from reprobuild.ports import Catalog, ContentStore, Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How a realize is to go about it."""
+
+    isolation: Isolation
+    limits: Limits
+    keep_going: bool = False
+    check: frozenset[Digest] = frozenset()
+    """Derivations to build again although they are on record, and compare."""
+    from_source: bool = False
+
+
+@dataclass(slots=True)
+class Realized:
+    """What a realize did: the chosen record of every derivation it looked at, and counts."""
+
+    chosen: dict[Digest, Record] = field(default_factory=dict)
+    built: int = 0
+    reused: int = 0
+    fetched: int = 0
+    cut_off: int = 0
+    checked: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """For `--json`."""
+        return {
+            "built": self.built,
+            "checked": self.checked,
+            "cut_off": self.cut_off,
+            "fetched": self.fetched,
+            "reused": self.reused,
+        }
+
+
+@dataclass(slots=True)
+class Realizer:
+    """The use case, over one store."""
+
+    content: ContentStore
+    catalog: Catalog
+    builder: Builder
+    reporter: Reporter
+    cancel: threading.Event
+
+    def plan(self, graph: Graph, targets: Sequence[Digest], wishes: Wishes) -> Plan:
+        """What `realize` would do."""
+        return make_plan(
+            graph,
+            targets,
+            self.content,
+            self.catalog,
+            wishes.isolation,
+            rebuild=wishes.check,
+            from_source=wishes.from_source,
+        )
+
+    def realize(self, graph: Graph, targets: Sequence[Digest], wishes: Wishes) -> Realized:
+        """Makes them exist.
+
+        Raises the first failure's error (E-BUILD…, E-FETCH…), or E-DEPENDENCY when several
+        failed; what succeeded before is on record all the same.
+        """
+        plan = self.plan(graph, targets, wishes)
+        run = _Run(self, graph, wishes)
+        for step in plan.of(Deed.REUSE):
+            assert step.record is not None
+            run.result.chosen[step.drv] = step.record
+            run.result.reused += 1
+        todo = [step.drv for step in plan.steps if step.deed != Deed.REUSE]
+        if not todo:
+            return run.result
+        self.catalog.add_derivations(documents(graph, todo))
+        self.reporter.emit(
+            "plan",
+            build=len(plan.of(Deed.BUILD)),
+            fetch=len(plan.of(Deed.FETCH)),
+            reuse=len(plan.of(Deed.REUSE)),
+        )
+        pending = set(todo)
+        scheduler = Scheduler(
+            order=todo,
+            needs={d: {e.drv for e in graph.nodes[d].inputs} & pending for d in todo},
+            cost=lambda drv: _cost(graph.nodes[drv]),
+            limits=wishes.limits,
+            cancel=self.cancel,
+            keep_going=wishes.keep_going,
+        )
+        outcome = scheduler.run(run.step)
+        if outcome.failed:
+            raise _failure(graph, outcome.failed, outcome.skipped)
+        if self.cancel.is_set():
+            raise ReprobuildError("E-INTERRUPTED", "stopped before everything was made")
+        return run.result
+
+
+def _cost(derivation: Derivation) -> Cost:
+    if derivation.fixed is not None:
+        return Cost(cores=0, memory=64 * 2**20)
+    return Cost(derivation.hints.cores, derivation.hints.memory)
+
+
+def _failure(
+    graph: Graph, failed: Mapping[Digest, BaseException], skipped: Iterable[Digest]
+) -> BaseException:
+    errors = list(failed.values())
+    first = errors[0]
+    others = len(list(skipped))
+    if len(errors) == 1 or not isinstance(first, ReprobuildError):
+        if isinstance(first, ReprobuildError) and others:
+            first.facts.setdefault("not_tried", others)
+        return first
+    lines = [f"{graph.nodes[drv].name}: {error}" for drv, error in failed.items()]
+    combined = ReprobuildError(
+        "E-DEPENDENCY", f"{len(errors)} derivations failed", failed=lines, not_tried=others
+    )
+    combined.__cause__ = first
+    return combined
+
+
+@dataclass(slots=True)
+class _Run:
+    realizer: Realizer
+    graph: Graph
+    wishes: Wishes
+    result: Realized = field(default_factory=Realized)
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
+
+    def step(self, drv: Digest) -> None:
+        """Chooses the record of one derivation, all of whose inputs are chosen already."""
+        realizer, derivation = self.realizer, self.graph.nodes[drv]
+        emit = partial(realizer.reporter.emit, name=derivation.name, drv=str(drv))
+        inputs = self._inputs(derivation)
+        action = derivation.action(inputs, realizer.builder.interpreter(derivation))
+        checked = drv in self.wishes.check
+        emit("started", kind="fetch" if derivation.fixed is not None else "build")
+        with ExitStack() as stack:
+            stack.enter_context(realizer.catalog.lock_action(action))
+            record = None if self._forget(derivation, checked) else self._recorded(action)
+            if record is not None:
+                realizer.catalog.choose(drv, record)
+                self._choose(drv, record, "cut_off" if derivation.fixed is None else "reused")
+                emit("finished", how="cut-off")
+                return
+            try:
+                record = realizer.builder.build(derivation, action, inputs)
+            except BaseException as error:
+                emit("failed", error=str(error)[:500])
+                raise
+            self._keep(derivation, record, checked)
+        how = "fetched" if derivation.fixed is not None else "built"
+        self._choose(drv, record, how)
+        emit("finished", how=how, duration_ms=record.duration_ms)
+
+    def _inputs(self, derivation: Derivation) -> dict[str, InputContent]:
+        content = self.realizer.content
+        return {
+            entry.name: input_content(
+                content,
+                entry,
+                self.result.chosen[entry.drv].outputs[entry.output],
+                derivation.name,
+            )
+            for entry in derivation.inputs
+        }
+
+    def _forget(self, derivation: Derivation, checked: bool) -> bool:
+        return checked or (self.wishes.from_source and derivation.fixed is None)
+
+    def _recorded(self, action: Digest) -> Record | None:
+        """The record to reuse; E-NOT-REPRODUCIBLE where two usable ones disagree."""
+        records = [
+            record
+            for record in self.realizer.catalog.records(action)
+            if usable(self.realizer.content, record, self.wishes.isolation)
+        ]
+        different = {tuple(sorted((n, t.hex) for n, t in r.outputs.items())) for r in records}
+        if len(different) > 1:
+            raise ReprobuildError(
+                "E-NOT-REPRODUCIBLE",
+                f"{records[0].name} is on record with {len(different)} different results",
+                action=str(action),
+                trees=sorted({str(t) for r in records for t in r.outputs.values()}),
+                hint="`reprobuild realize --check` builds it once more; "
+                "the records lie under records/ in the store",
+            )
+        return records[0] if records else None
+
+    def _keep(self, derivation: Derivation, record: Record, checked: bool) -> None:
+        """Records, durably; a second, different tree is kept beside the first and reported."""
+        catalog, content = self.realizer.catalog, self.realizer.content
+        before = [r for r in catalog.records(record.action) if usable(content, r, Isolation.NONE)]
+        content.barrier()
+        other = next((r for r in before if dict(r.outputs) != dict(record.outputs)), None)
+        if other is not None:
+            catalog.add_record(record)
+            raise ReprobuildError(
+                "E-NOT-REPRODUCIBLE",
+                f"{derivation.name} came out differently from what is on record",
+                action=str(record.action),
+                drv=str(record.drv),
+                first=sorted(str(t) for t in other.outputs.values()),
+                second=sorted(str(t) for t in record.outputs.values()),
+            )
+        if not (checked and before):
+            catalog.add_record(record)
+        if checked:
+            with self._mutex:
+                self.result.checked += 1
+        catalog.choose(record.drv, record)
+
+    def _choose(self, drv: Digest, record: Record, count: str) -> None:
+        with self._mutex:
+            self.result.chosen[drv] = record
+            setattr(self.result, count, getattr(self.result, count) + 1)

@@ -1,0 +1,148 @@
+"""Runs a graph of jobs with limits on jobs, cores and memory.
+
+Each node is waiting, ready, running, done, failed or skipped, and moves only in `_finish` and
+`_start`. A job that alone is larger than a limit runs, but alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from reprobuild.core.digest import Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be used at once: jobs, cores, and memory in bytes."""
+
+    jobs: int
+    cores: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one job takes; `exclusive` asks for the machine alone (a retry after a kill)."""
+
+    cores: int = 1
+    memory: int = 0
+    exclusive: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended: failures by node in order of occurrence, and nodes never tried."""
+
+    failed: dict[Digest, BaseException] = field(default_factory=dict)
+    skipped: list[Digest] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """`needs` maps each node to the nodes that must be done first (all of them in `order`)."""
+
+    order: Sequence[Digest]
+    needs: Mapping[Digest, set[Digest]]
+    cost: Callable[[Digest], Cost]
+    limits: Limits
+    cancel: threading.Event
+    keep_going: bool = False
+    weight: Callable[[Digest], int] = lambda _: 1
+    """Expected duration, any unit: the longest chain of weights starts first."""
+
+    def run(self, work: Callable[[Digest], None]) -> Outcome:
+        """Runs `work` once for each node, in some allowed order.
+
+        `work` runs in a thread; what it raises is the node's failure. KeyboardInterrupt in the
+        caller's thread sets `cancel`, waits for running jobs, and is raised again.
+        """
+        state = _State(self)
+        with ThreadPoolExecutor(max(1, self.limits.jobs), "build") as pool:
+            try:
+                while True:
+                    for node in state.startable():
+                        state.running[pool.submit(work, node)] = node
+                    if not state.running:
+                        break
+                    done, _ = wait(state.running, timeout=0.5, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        state.finish(future)
+            except BaseException:
+                self.cancel.set()
+                raise
+        return state.result()
+
+
+class _State:
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._waiting = {node: set(scheduler.needs.get(node, ())) for node in scheduler.order}
+        self._dependants: dict[Digest, list[Digest]] = {}
+        for node, needs in self._waiting.items():
+            for need in needs:
+                self._dependants.setdefault(need, []).append(node)
+        self._rank = self._ranks()
+        self._ready: list[tuple[int, str, Digest]] = []
+        for node, needs in self._waiting.items():
+            if not needs:
+                self._push(node)
+        self.running: dict[Future[None], Digest] = {}
+        self._outcome = Outcome()
+        self._settled: set[Digest] = set()
+
+    def _ranks(self) -> dict[Digest, int]:
+        """Length of the longest chain from a node to the end, its own weight included."""
+        rank: dict[Digest, int] = {}
+        for node in reversed(self._scheduler.order):
+            above = max((rank[d] for d in self._dependants.get(node, ())), default=0)
+            rank[node] = above + self._scheduler.weight(node)
+        return rank
+
+    def _push(self, node: Digest) -> None:
+        heapq.heappush(self._ready, (-self._rank[node], node.hex, node))
+
+    def startable(self) -> list[Digest]:
+        """The ready nodes that fit beside what runs, most urgent first; they count as started."""
+        scheduler, limits = self._scheduler, self._scheduler.limits
+        if scheduler.cancel.is_set() or (self._outcome.failed and not scheduler.keep_going):
+            return []
+        costs = [scheduler.cost(node) for node in self.running.values()]
+        started: list[Digest] = []
+        kept: list[tuple[int, str, Digest]] = []
+        while self._ready and len(costs) < limits.jobs:
+            item = heapq.heappop(self._ready)
+            cost = scheduler.cost(item[2])
+            cores = sum(c.cores for c in costs) + cost.cores
+            memory = sum(c.memory for c in costs) + cost.memory
+            blocked = cost.exclusive or any(c.exclusive for c in costs)
+            if costs and (blocked or cores > limits.cores or memory > limits.memory):
+                kept.append(item)
+                continue
+            costs.append(cost)
+            started.append(item[2])
+        for item in kept:
+            heapq.heappush(self._ready, item)
+        return started
+
+    def finish(self, future: Future[None]) -> None:
+        """Settles a job and frees what waited for it."""
+        node = self.running.pop(future)
+        self._settled.add(node)
+        error = future.exception()
+        if error is not None:
+            self._outcome.failed[node] = error
+            return
+        for dependant in self._dependants.get(node, ()):
+            needs = self._waiting[dependant]
+            needs.discard(node)
+            if not needs:
+                self._push(dependant)
+
+    def result(self) -> Outcome:
+        """The outcome, once nothing runs any more."""
+        self._outcome.skipped = [n for n in self._scheduler.order if n not in self._settled]
+        return self._outcome

@@ -1,0 +1,97 @@
+"""Environment and configuration, read once into a frozen value.
+
+The configuration file is `$REPROBUILD_CONFIG`, else `$XDG_CONFIG_HOME/reprobuild/config.toml`
+(default `~/.config`). It is parsed on first use only: a run with nothing to do needs none of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from reprobuild.core.project import FLAKE_FILE
+from reprobuild.errors import ReprobuildError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the call and its surroundings decide.
+
+    `directory` is -C, `store` is --store; both None where not given. `environment` is the
+    process's, as it was at the start.
+    """
+
+    directory: Path | None = None
+    store: Path | None = None
+    offline: bool = False
+    json: bool = False
+    events: str | None = None
+    quiet: bool = False
+    verbose: bool = False
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    @cached_property
+    def flake_dir(self) -> Path:
+        """The flake's directory; raises E-NO-FLAKE when there is none from here upwards."""
+        start = (self.directory or Path.cwd()).absolute()
+        candidates = [start] if self.directory is not None else [start, *start.parents]
+        for candidate in candidates:
+            if (candidate / FLAKE_FILE).is_file():
+                return candidate
+        raise ReprobuildError(
+            "E-NO-FLAKE", f"there is no {FLAKE_FILE} in {start}", directory=str(start)
+        )
+
+    @cached_property
+    def store_path(self) -> Path:
+        """--store, else $REPROBUILD_STORE, else `store/` beside the flake."""
+        if self.store is not None:
+            return self.store.absolute()
+        named = self.environment.get("REPROBUILD_STORE")
+        return Path(named).absolute() if named else self.flake_dir / "store"
+
+    @cached_property
+    def config_file(self) -> Path:
+        """Where the user's configuration is, whether it exists or not."""
+        named = self.environment.get("REPROBUILD_CONFIG")
+        if named:
+            return Path(named)
+        base = self.environment.get("XDG_CONFIG_HOME")
+        home = Path(base) if base else Path(self.environment.get("HOME", "/")) / ".config"
+        return home / "reprobuild" / "config.toml"
+
+    @cached_property
+    def config(self) -> Mapping[str, object]:
+        """The parsed configuration; empty where there is no file. Raises E-CONFIG."""
+        import tomllib
+
+        try:
+            return tomllib.loads(self.config_file.read_text("utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise ReprobuildError(
+                "E-CONFIG", f"{self.config_file}: {error}", file=str(self.config_file)
+            ) from error
+
+    @property
+    def colour(self) -> bool:
+        """Whether colour and live progress are wanted at all (a terminal is asked elsewhere)."""
+        env = self.environment
+        return "NO_COLOR" not in env and env.get("TERM", "dumb") != "dumb"
+
+    @property
+    def cache_dir(self) -> Path:
+        """Git objects and half-done downloads: may be lost at any time without harm."""
+        return self.store_path / "cache"
+
+    @property
+    def runtime_dir(self) -> Path:
+        """Locks of this machine that need not outlive a reboot."""
+        if os.geteuid() == 0:
+            return Path("/run/reprobuild")
+        base = self.environment.get("XDG_RUNTIME_DIR")
+        return Path(base) / "reprobuild" if base else self.store_path / "runtime"
