@@ -40,7 +40,9 @@ class _Checker:
     def run(self) -> Iterator[Problem]:
         flake = self.flake
         if flake.default is not None:
-            yield from self.name(FLAKE_FILE, ("default",), "output", flake.default, flake.outputs)
+            yield from self.name(
+                FLAKE_FILE, ("default",), "there is no output", flake.default, flake.outputs
+            )
         for name, toolchain in flake.toolchains.items():
             at: KeyPath = ("toolchains", name)
             yield from self.ref(FLAKE_FILE, (*at, "root"), toolchain.root, TREES | {"oci"})
@@ -56,18 +58,20 @@ class _Checker:
     def output(self, at: KeyPath, output: Output) -> Iterator[Problem]:
         for index, name in enumerate(output.components):
             path = (*at, "components", index)
-            yield from self.name(FLAKE_FILE, path, "component", name, self.components)
+            yield from self.name(FLAKE_FILE, path, "there is no component", name, self.components)
         if output.toolchain is not None:
             path = (*at, "toolchain")
             yield from self.name(
-                FLAKE_FILE, path, "toolchain", output.toolchain, self.flake.toolchains
+                FLAKE_FILE, path, "there is no toolchain", output.toolchain, self.flake.toolchains
             )
         if output.image is not None and output.image.base is not None:
             path = (*at, "image", "base")
             yield from self.ref(FLAKE_FILE, path, output.image.base, TREES | {"oci"})
         for name, source in output.sources.items():
             path = (*at, "sources", name)
-            yield from self.name(FLAKE_FILE, path, "component", name, self.components, at="key")
+            yield from self.name(
+                FLAKE_FILE, path, "there is no component", name, self.components, at="key"
+            )
             yield from self.input_of_kind(
                 FLAKE_FILE, (*path, "input"), source.input, REPOSITORIES, "a source has heads and"
             )
@@ -101,7 +105,7 @@ class _Checker:
         toolchain = getattr(step, "toolchain", None)
         if toolchain is not None:
             yield from self.name(
-                file, (*at, "toolchain"), "toolchain", toolchain, self.flake.toolchains
+                file, (*at, "toolchain"), "there is no toolchain", toolchain, self.flake.toolchains
             )
             found = self.flake.toolchains.get(toolchain)
             if isinstance(step, CudaModuleStep) and found is not None and found.cuda is None:
@@ -137,7 +141,7 @@ class _Checker:
     ) -> Iterator[Problem]:
         inputs = self.flake.inputs
         if name not in inputs:
-            yield _unknown(file, path, "input", name, inputs)
+            yield _unknown(file, path, "there is no input", name, inputs)
         elif inputs[name].kind not in kinds:
             yield _wrong_kind(file, path, name, inputs[name], kinds)
 
@@ -171,19 +175,21 @@ class _Checker:
                     f"`{ref}` is a component's own; write components.NAME.{ref.name}",
                 )
             elif ref.name not in component.steps:
-                yield _unknown(file, path, "step", ref.name, component.steps)
+                yield _unknown(file, path, "there is no step", ref.name, component.steps)
         elif ref.scope == "components":
             other = self.components.get(ref.name)
             if other is None:
-                yield _unknown(file, path, "component", ref.name, self.components)
+                yield _unknown(file, path, "there is no component", ref.name, self.components)
             elif ref.step and ref.step not in other.steps:
-                yield _unknown(file, path, f"step of component `{ref.name}`", ref.step, other.steps)
+                yield _unknown(
+                    file, path, f"component `{ref.name}` has no step", ref.step, other.steps
+                )
         elif ref.name not in self.flake.toolchains:
-            yield _unknown(file, path, "toolchain", ref.name, self.flake.toolchains)
+            yield _unknown(file, path, "there is no toolchain", ref.name, self.flake.toolchains)
         elif ref.step not in ("root", "cuda"):
             parts = ("root", "cuda")
             yield _unknown(
-                file, path, f"part of toolchain `{ref.name}`", ref.step, dict.fromkeys(parts)
+                file, path, f"toolchain `{ref.name}` has no part", ref.step, dict.fromkeys(parts)
             )
         elif ref.step == "cuda" and self.flake.toolchains[ref.name].cuda is None:
             yield Problem(file, path, f"toolchain `{ref.name}` has no `cuda`")
@@ -203,7 +209,7 @@ def _unknown(
     return Problem(
         file,
         path,
-        f"there is no {what} `{name}`{did_you_mean(near)} (there is: {there})",
+        f"{what} `{name}`{did_you_mean(near)} (there is: {there})",
         nearest=near,
         at="key" if at_key else "value",
         expected=there,
@@ -215,10 +221,12 @@ def _wrong_kind(
     file: str, path: KeyPath, name: str, input_: Input, kinds: frozenset[str]
 ) -> Problem:
     expected = listed(kinds)
+    article = "an" if input_.kind == "oci" else "a"
+    one_of = "one of: " if len(kinds) > 1 else ""
     return Problem(
         file,
         path,
-        f"`{name}` is a {input_.kind} input; what is needed here is {expected}",
+        f"`{name}` is {article} {input_.kind} input; needed here is {one_of}{expected}",
         expected=expected,
         got=input_.kind,
     )
@@ -288,10 +296,10 @@ def _placeholder(
     if placeholder.component not in output.components:
         members = dict.fromkeys(output.components)
         return _unknown(
-            FLAKE_FILE, path, "component of this output", placeholder.component, members
+            FLAKE_FILE, path, "this output has no component", placeholder.component, members
         )
     if placeholder.field not in FIELDS:
-        what = f"field of component `{placeholder.component}`"
+        what = f"component `{placeholder.component}` has no field"
         return _unknown(FLAKE_FILE, path, what, placeholder.field, dict.fromkeys(FIELDS))
     component = components[placeholder.component]
     lacks = "version" if placeholder.field == "version" else "input"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from reprobuild.core.schema import InnerPath, InnerPathOrTop, Model, Name, Reference, problem
 
@@ -108,7 +109,19 @@ class WheelInstallStep(_Step):
     scripts: InnerPath = "usr/bin"
 
 
-Arch = Annotated[str, Field(pattern=r"^sm_(?:[1-9][0-9]{1,2})[af]?$")]
+def _arch(text: str) -> str:
+    if not re.fullmatch(r"sm_[1-9][0-9]{1,2}[af]?", text):
+        raise problem("arch", f"{text[:80]!r} is no GPU architecture, such as 'sm_120a'")
+    return text
+
+
+def _file_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9_.+-]*", text):
+        raise problem("name", f"{text[:80]!r} cannot be the name of a library")
+    return text
+
+
+Arch = Annotated[str, AfterValidator(_arch)]
 
 
 class CudaModuleStep(_Step):
@@ -117,7 +130,7 @@ class CudaModuleStep(_Step):
     kind: Literal["cuda-module"]
     source: Reference
     units: tuple[InnerPath, ...] = Field(min_length=1)
-    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.+-]+$")
+    name: Annotated[str, AfterValidator(_file_name)] | None = None
     arch: tuple[Arch, ...] = Field(min_length=1)
     include: tuple[Reference, ...] = ()
     system_include: tuple[Reference, ...] = ()

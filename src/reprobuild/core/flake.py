@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from reprobuild.core.derivation import Isolation
 from reprobuild.core.schema import (
     Commit,
+    Format,
     GitRef,
     InnerPath,
     Model,
@@ -271,7 +272,7 @@ class Output(Model):
 class Flake(Model):
     """The whole file."""
 
-    format: Literal[0]
+    format: Format
     default: Name | None = None
     inputs: dict[Name, Input] = Field(default_factory=dict)
     toolchains: dict[Name, Toolchain] = Field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reprobuild.core.schema import Blake3Text, Commit, Model, Name, Sha256Text
+from reprobuild.core.schema import Blake3Text, Commit, Format, Model, Name, Sha256Text
 
 FORMAT = 0
 
@@ -97,7 +97,7 @@ class PinnedOutput(Model):
 class Lock(Model):
     """The whole file."""
 
-    format: Literal[0]
+    format: Format
     inputs: dict[Name, Pin] = Field(default_factory=dict)
     open: dict[str, str] = Field(default_factory=dict)
     outputs: dict[Name, PinnedOutput] = Field(default_factory=dict)

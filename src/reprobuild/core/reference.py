@@ -21,7 +21,11 @@ _REFERENCE = re.compile(
     r"|(?P<source>source))(?:/(?P<path>.*))?\Z"
 )
 
-FORMS = "inputs.NAME, source, steps.NAME, components.NAME or components.NAME.STEP, with /path"
+SCOPES = ("inputs", "source", "steps", "components", "toolchains")
+FORMS = (
+    "inputs.NAME, source, steps.NAME, components.NAME[.STEP] or toolchains.NAME.PART, "
+    "with or without a /path behind it"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator
 from pydantic_core import PydanticCustomError
 
+from reprobuild.core.problem import shown
 from reprobuild.core.reference import Ref
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,79}\Z")
+FORMAT = 0
+
 _REF = re.compile(r"refs/(?:heads|tags|pull)/[A-Za-z0-9._/+@-]+\Z")
 
 
 def _problem(kind: str, message: str) -> PydanticCustomError:
-    # PydanticCustomError formats {…}; the texts here are finished already.
-    return PydanticCustomError(kind, "{text}", {"text": message})
+    # PydanticCustomError formats {…}; the texts here are finished already. The prefix keeps these
+    # kinds apart from pydantic's own, whose texts are not used.
+    return PydanticCustomError(f"finding_{kind}", "{text}", {"text": message})
 
 
 def is_name(text: str) -> bool:
@@ -42,6 +46,14 @@ def _reference(value: object) -> Ref:
         return Ref.parse(value)
     except ValueError as error:
         raise _problem("reference", str(error)) from error
+
+
+def _format(value: object) -> object:
+    if type(value) is not int or value != FORMAT:
+        raise _problem(
+            "format", f"this version of reprobuild reads format {FORMAT}, not {shown(value)}"
+        )
+    return value
 
 
 def _hex(length: tuple[int, ...], what: str, text: str) -> str:
@@ -78,6 +90,7 @@ class Algorithm:
     name: str
 
 
+Format = Annotated[Literal[0], BeforeValidator(_format)]
 Name = Annotated[str, AfterValidator(_name)]
 Reference = Annotated[Ref, PlainValidator(_reference)]
 Sha256Text = Annotated[

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from reprobuild.adapters.toml.positions import Positions
 from reprobuild.adapters.toml.shape import keys, kinds_at, model_at, noun
 from reprobuild.core.problem import Problem, did_you_mean, listed, nearest, shown
+from reprobuild.core.reference import FORMS, SCOPES
 
 _TYPES = {
     "string_type": "a string",
@@ -50,6 +51,8 @@ def problems_of(
     file can have a hundred thousand, and looking for near names takes time.
     """
     details = error.errors(include_url=False)
+    # An array whose elements are all wrong is, to pydantic, an empty one, too.
+    details = [d for d in details if d["type"] != "too_short" or not d["input"]]
     details.sort(key=lambda detail: positions.locate(path_of(detail)[0], "key"))
     return _without_echoes([_problem(detail, model, data, file) for detail in details[:limit]])
 
@@ -143,17 +146,18 @@ def _problem(
             f"expected {than} {limit} characters, got {length}",
             expected=f"{than} {limit} characters",
         )
-    if type_ == "string_pattern_mismatch":
-        pattern = str(ctx["pattern"])
-        return Problem(
-            file,
-            path,
-            f"{shown(value)} does not match {pattern}",
-            expected=pattern,
-            got=shown(value),
-        )
+    if type_ == "finding_reference" and isinstance(value, str):
+        return _reference(path, value, detail["msg"], file)
     # What is left are the models' own findings, whose texts are finished.
     return Problem(file, path, detail["msg"], at="key" if is_key else "value", got=shown(value))
+
+
+def _reference(path: Path, value: str, message: str, file: str) -> Problem:
+    scope, dot, rest = value.partition(".")
+    near = nearest(scope, SCOPES)
+    near = near + dot + rest if near and near != scope else ""
+    message += did_you_mean(near)
+    return Problem(file, path, message, nearest=near, expected=FORMS, got=shown(value))
 
 
 def _at(data: object, path: Path) -> Any:

@@ -15,6 +15,7 @@ from reprobuild.core.problem import shown
 from reprobuild.errors import ReprobuildError
 
 MAX_BYTES = 4 * 1024 * 1024
+_CONFLICT = re.compile(r"^(?:<{7}|={7}|>{7})(?: |$)", re.MULTILINE)
 _WHERE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -142,6 +143,15 @@ def _syntax(text: str, name: str, code: str, error: ValueError) -> ReprobuildErr
             f"{key}: given twice; first in line {first[0]}",
             key=key,
             hint="keep one of the two",
+        )
+    conflict = _CONFLICT.search(text)
+    if conflict is not None:
+        return _error(
+            code,
+            name,
+            (text.count("\n", 0, conflict.start()) + 1, 1),
+            "a merge conflict was left in the file",
+            hint="resolve it; of a lock keep either side, then run `reprobuild lock`",
         )
     message = str(error)
     where = _WHERE.search(message)
