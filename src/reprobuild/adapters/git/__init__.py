@@ -1,0 +1,1 @@
+"""git: object databases read and written without a checkout or anybody's configuration."""

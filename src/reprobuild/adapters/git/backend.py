@@ -1,0 +1,246 @@
+"""The integration's `Repository` over git: merges without a checkout, in a scratch directory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, BinaryIO
+
+from reprobuild.adapters.git import plumbing, trees
+from reprobuild.adapters.git.scratch import Scratch
+from reprobuild.core.digest import GitOid, Sha256
+from reprobuild.core.integration.backend import (
+    Change,
+    Commit,
+    ConflictedPath,
+    Graph,
+    MergeOutcome,
+    Stage,
+)
+from reprobuild.errors import ReprobuildError
+
+_BRANCH = "refs/heads/none"
+
+
+class GitRepository:
+    """A `Repository` (see core.integration.backend) over one scratch directory."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self.scratch = scratch
+        self.git_version = plumbing.version()
+        self._shown: tuple[GitOid, dict[bytes, GitOid]] | None = None
+        self._commits: dict[GitOid, Commit] = {}
+
+    def run(
+        self, *argv: str, stdin: bytes = b"", ok: Sequence[int] = (0,), index: bool = False
+    ) -> tuple[int, bytes, bytes]:
+        """Runs git in the scratch directory, as `plumbing.run`; `index` for a private index."""
+        scratch = self.scratch
+        env = scratch.env
+        if index:
+            env = {**env, "GIT_INDEX_FILE": str(scratch.git_dir / "scratch-index")}
+        return plumbing.run(argv, env=env, cwd=scratch.work_tree, stdin=stdin, ok=ok)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def has_commit(self, oid: GitOid) -> bool:
+        """Whether the commit is at hand."""
+        return self.scratch.reader.has(oid)
+
+    def commit(self, oid: GitOid) -> Commit:
+        """A commit's parts."""
+        known = self._commits.get(oid)
+        if known is None:
+            known = self._commits[oid] = parse_commit(self.scratch.reader.read(oid, "commit"))
+        return known
+
+    def read_blob(self, oid: GitOid) -> bytes:
+        """A blob's whole content."""
+        return self.scratch.reader.read(oid, "blob")
+
+    def entry(self, tree: GitOid, path: bytes) -> Stage | None:
+        """What a tree has at a path."""
+        found = trees.lookup(self.scratch.reader, tree, path)
+        return None if found is None else Stage(found.mode, found.oid)
+
+    def changes(self, old: GitOid, new: GitOid) -> Iterator[Change]:
+        """The paths that differ between two trees, sorted by path."""
+        return trees.changes(self.scratch.reader, old, new)
+
+    def listing(self, tree: GitOid) -> Iterator[tuple[int, GitOid, bytes]]:
+        """Every file below a tree: mode, object, path. Streamed."""
+        argv = ("ls-tree", "-r", "-z", "--full-tree", tree.hex)
+        scratch = self.scratch
+        with plumbing.stream(argv, env=scratch.env, cwd=scratch.work_tree) as out:
+            for row in split_nul(out):
+                head, _, path = row.partition(b"\t")
+                mode, _, oid = head.split(b" ")
+                yield int(mode, 8), plumbing.oid(oid), path
+
+    # -- history ---------------------------------------------------------------------------
+
+    def graph(self, base: GitOid, heads: Sequence[GitOid]) -> Graph:
+        """What the heads have beyond the base, in one walk."""
+        wanted = "".join(f"{h}\n" for h in heads) + f"^{base}\n"
+        _, out, _ = self.run("rev-list", "--parents", "--stdin", stdin=wanted.encode())
+        parents = {}
+        for line in out.splitlines():
+            commit, *others = (plumbing.oid(o) for o in line.split())
+            parents[commit] = tuple(others)
+        return Graph(base, parents)
+
+    def is_ancestor(self, ancestor: GitOid, descendant: GitOid) -> bool:
+        """Whether `descendant` contains `ancestor`."""
+        status, _, _ = self.run(
+            "merge-base", "--is-ancestor", ancestor.hex, descendant.hex, ok=(0, 1)
+        )
+        return status == 0
+
+    def merge_base(self, one: GitOid, other: GitOid) -> GitOid | None:
+        """The best common ancestor, where there is exactly one."""
+        _, out, _ = self.run("merge-base", "--all", one.hex, other.hex, ok=(0, 1))
+        lines = out.split()
+        return plumbing.oid(lines[0]) if len(lines) == 1 else None
+
+    # -- merging ---------------------------------------------------------------------------
+
+    def make_commit(self, tree: GitOid, parents: Sequence[GitOid], message: str) -> GitOid:
+        """Writes a commit of the composer."""
+        oid = self.scratch.write_commit(tree, parents, message)
+        self._commits[oid] = Commit(tree, tuple(parents))
+        return oid
+
+    def _show_attributes(self, tree: GitOid) -> None:
+        reader = self.scratch.reader
+        if self._shown is None:
+            found = trees.all_attributes(self.listing(tree))
+        elif self._shown[0] == tree:
+            return
+        else:
+            found = trees.moved_attributes(reader, self._shown[1], self._shown[0], tree)
+        self.scratch.show_attributes(found)
+        self._shown = (tree, found)
+
+    def merge(self, ours: GitOid, theirs: GitOid) -> MergeOutcome:
+        """Merges commit `theirs` into commit `ours`."""
+        self._show_attributes(self.commit(ours).tree)
+        status, out, stderr = self.run(
+            "merge-tree", "--write-tree", "-z", "--messages", ours.hex, theirs.hex, ok=(0, 1, 128)
+        )
+        if status == 128:
+            if b"unrelated histories" in stderr:
+                text = f"refusing to merge unrelated histories: {theirs}"
+                return MergeOutcome(
+                    self.commit(ours).tree,
+                    (ConflictedPath(b""),),
+                    (("CONFLICT (unrelated histories)", (), text),),
+                )
+            raise plumbing.failure(("merge-tree",), status, stderr)
+        return parse_merge(out)
+
+    def merge_trees(self, ancestor: GitOid | None, ours: GitOid, theirs: GitOid) -> MergeOutcome:
+        """Three-way merge of trees. git 2.39 takes commits only, so it is given synthetic ones."""
+        scratch = self.scratch
+        root = self.make_commit(ancestor or scratch.empty_tree, (), "ancestor")
+        left = self.make_commit(ours, (root,), "ours")
+        right = self.make_commit(theirs, (root,), "theirs")
+        return self.merge(left, right)
+
+    # -- patches ---------------------------------------------------------------------------
+
+    def edit(self, tree: GitOid, edits: Mapping[bytes, tuple[int, bytes] | None]) -> GitOid:
+        """The tree with paths set or removed."""
+        scratch = self.scratch
+        self.run("read-tree", tree.hex, index=True)
+        rows = []
+        for path, value in edits.items():
+            if value is None:
+                rows.append(b"0 " + b"0" * len(tree.hex) + b"\t" + path + b"\0")
+            else:
+                blob = scratch.write_object("blob", value[1])
+                rows.append(f"{value[0]:06o} {blob}".encode() + b"\t" + path + b"\0")
+        self.run("update-index", "-z", "--index-info", stdin=b"".join(rows), index=True)
+        return plumbing.oid(self.run("write-tree", index=True)[1])
+
+    def apply_patch(self, tree: GitOid, patch: bytes) -> GitOid:
+        """The tree after `git apply`; raises E-PATCH."""
+        self._show_attributes(tree)
+        self.run("read-tree", tree.hex, index=True)
+        status, _, stderr = self.run(
+            "apply", "--cached", "-", stdin=patch, ok=(0, 1, 128), index=True
+        )
+        if status:
+            raise ReprobuildError("E-PATCH", stderr.decode("utf-8", "replace").strip()[-500:])
+        return plumbing.oid(self.run("write-tree", index=True)[1])
+
+    def patch(self, old: GitOid, new: GitOid, sink: BinaryIO | None = None) -> Sha256:
+        """The digest of `git diff --binary --full-index` between two trees, with git's defaults."""
+        self._show_attributes(new)
+        hasher = hashlib.sha256()
+        scratch = self.scratch
+        argv = ("diff", "--binary", "--full-index", old.hex, new.hex)
+        with plumbing.stream(argv, env=scratch.env, cwd=scratch.work_tree) as out:
+            while chunk := out.read(1 << 20):
+                hasher.update(chunk)
+                if sink is not None:
+                    sink.write(chunk)
+        return Sha256(hasher.hexdigest())
+
+    def check_whitespace(self, old: GitOid, new: GitOid) -> str:
+        """What `git diff --check` complains about; empty when nothing."""
+        self._show_attributes(new)
+        status, out, _ = self.run("diff", "--check", old.hex, new.hex, ok=(0, 1, 2, 3))
+        return out.decode("utf-8", "replace").strip() if status else ""
+
+
+def split_nul(out: IO[bytes]) -> Iterator[bytes]:
+    """NUL-terminated rows of a stream."""
+    rest = b""
+    while chunk := out.read(1 << 16):
+        rows = (rest + chunk).split(b"\0")
+        rest = rows.pop()
+        yield from rows
+
+
+def parse_commit(data: bytes) -> Commit:
+    """A commit object's parts; raises E-GIT-OBJECT for a malformed one."""
+    head, _, message = data.partition(b"\n\n")
+    tree: GitOid | None = None
+    parents: list[GitOid] = []
+    author = b""
+    for line in head.split(b"\n"):
+        key, _, value = line.partition(b" ")
+        if key == b"tree":
+            tree = plumbing.oid(value)
+        elif key == b"parent":
+            parents.append(plumbing.oid(value))
+        elif key == b"author":
+            author = value
+    if tree is None:
+        raise ReprobuildError("E-GIT-OBJECT", "a commit object names no tree")
+    return Commit(tree, tuple(parents), author, message)
+
+
+def parse_merge(out: bytes) -> MergeOutcome:
+    """The output of `git merge-tree --write-tree -z --messages` (git-merge-tree(1), "OUTPUT")."""
+    fields = out.split(b"\0")
+    tree = plumbing.oid(fields[0])
+    sides: dict[bytes, dict[int, Stage]] = {}
+    position = 1
+    while position < len(fields) and fields[position]:
+        head, _, path = fields[position].partition(b"\t")
+        mode, oid, stage = head.split(b" ")
+        sides.setdefault(path, {})[int(stage)] = Stage(int(mode, 8), plumbing.oid(oid))
+        position += 1
+    position += 1
+    messages = []
+    while position < len(fields) and fields[position].isdigit():
+        count = int(fields[position])
+        paths = tuple(fields[position + 1 : position + 1 + count])
+        kind, text = fields[position + 1 + count : position + 3 + count]
+        messages.append((kind.decode(), paths, text.decode("utf-8", "replace")))
+        position += 3 + count
+    conflicts = tuple(
+        ConflictedPath(path, s.get(1), s.get(2), s.get(3)) for path, s in sorted(sides.items())
+    )
+    return MergeOutcome(tree, conflicts, tuple(messages))

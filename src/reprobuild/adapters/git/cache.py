@@ -1,0 +1,208 @@
+"""Which git directories hold a source's objects, and bringing in what none of them has."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reprobuild.adapters.git import transport
+from reprobuild.adapters.git.plumbing import check_url, git_directory, local_path, redact, run
+from reprobuild.adapters.git.scratch import Scratch
+from reprobuild.core.digest import GitOid
+from reprobuild.errors import ReprobuildError
+
+Rewrite = Callable[[str], Sequence[str]]
+"""Where to look for an address: the user's mirrors in order, then the address itself."""
+
+
+def no_rewrite(url: str) -> Sequence[str]:
+    """No mirrors."""
+    return [url]
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Repositories that together hold what was asked for; `remote` can be asked for more."""
+
+    sources: tuple[Path, ...]
+    remote: str = ""
+
+
+class GitCache:
+    """Objects of remote repositories, one bare repository for each address under `root`.
+
+    Local repositories (a path, `file://`) are read in place: nothing is copied or written there.
+    """
+
+    def __init__(
+        self, root: Path, *, rewrite: Rewrite = no_rewrite, offline: bool = False, base: Path
+    ) -> None:
+        """`base` is what relative paths start from."""
+        self._root, self._rewrite, self.offline, self._base = root, rewrite, offline, base
+
+    def path(self, url: str) -> Path:
+        """The cache repository of an address."""
+        bare = redact(url)
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", bare.rstrip("/").removesuffix(".git"))[-60:]
+        return (
+            self._root / f"{name.strip('-.')}-{hashlib.sha256(bare.encode()).hexdigest()[:12]}.git"
+        )
+
+    def _candidates(self, url: str) -> tuple[list[Path], list[str]]:
+        local: list[Path] = []
+        remote: list[str] = []
+        for place in self._rewrite(check_url(url)):
+            path = local_path(check_url(place))
+            if path is None:
+                remote.append(place)
+                continue
+            try:
+                local.append(git_directory(self._base / path))
+            except ReprobuildError:
+                continue
+        return local, remote
+
+    def locate(self, url: str, commits: Sequence[GitOid], refs: Iterable[str] = ()) -> Located:
+        """Repositories that hold all of `commits`; what is missing is fetched.
+
+        `refs` are names under which a server that refuses bare commits may have them. Raises
+        E-OFFLINE, E-GIT-FETCH, or E-GIT-MISSING-OBJECT when nobody has a commit.
+        """
+        local, remote = self._candidates(url)
+        cached = self.path(url)
+        sources = [*([cached] if (cached / "HEAD").exists() else []), *local]
+        absent = missing_commits(sources, commits)
+        first = remote[0] if remote else ""
+        if not absent:
+            return Located(tuple(sources), first)
+        names = ", ".join(c.hex for c in absent)
+        if not remote:
+            where = ", ".join(str(p) for p in local) or f"{redact(url)} (no repository is there)"
+            raise ReprobuildError(
+                "E-GIT-MISSING-OBJECT",
+                f"{where} lacks commit {names}",
+                objects=[c.hex for c in absent],
+            )
+        if self.offline:
+            raise ReprobuildError(
+                "E-OFFLINE",
+                f"commit {names} of {redact(url)} is not here and the network is off",
+                hint="run once without --offline, or name a mirror that has it in [mirrors]",
+                objects=[c.hex for c in absent],
+            )
+        transport.init_bare(cached, sha256=len(commits[0].hex) == 64)
+        used = self._bring(cached, remote, absent, list(refs))
+        return Located((cached, *local), used)
+
+    def _bring(
+        self, cached: Path, remote: Sequence[str], absent: Sequence[GitOid], refs: Sequence[str]
+    ) -> str:
+        failure: ReprobuildError | None = None
+        for place in remote:
+            for wanted in ([c.hex for c in absent], list(refs)):
+                if not wanted:
+                    continue
+                try:
+                    transport.fetch(cached, place, wanted, without_blobs=True)
+                except ReprobuildError as error:
+                    failure = error
+                    continue
+                left = missing_commits([cached], absent)
+                if not left:
+                    transport.keep(cached, absent)
+                    return place
+                failure = ReprobuildError(
+                    "E-GIT-MISSING-OBJECT",
+                    f"{redact(place)} has no commit {', '.join(c.hex for c in left)}",
+                    objects=[c.hex for c in left],
+                )
+        assert failure is not None
+        raise failure
+
+    def bring_blobs(self, url: str, remote: str, blobs: Sequence[GitOid]) -> None:
+        """Fetches single objects into the cache."""
+        cached = self.path(url)
+        transport.init_bare(cached, sha256=len(blobs[0].hex) == 64)
+        for start in range(0, len(blobs), 5000):
+            wanted = [b.hex for b in blobs[start : start + 5000]]
+            transport.fetch(cached, remote, wanted, without_blobs=True)
+
+    def resolve(self, url: str, refs: Iterable[str]) -> dict[str, GitOid]:
+        """What refs point to: local repositories are read, remotes get one `ls-remote`.
+
+        Refs that nobody has are left out. Raises E-OFFLINE when a remote would have to be asked.
+        """
+        local, remote = self._candidates(url)
+        wanted = list(dict.fromkeys(refs))
+        found: dict[str, GitOid] = {}
+        for path in local:
+            for ref in wanted:
+                oid = None if ref in found else read_ref(path, ref)
+                if oid is not None:
+                    found[ref] = oid
+        left = [r for r in wanted if r not in found]
+        if not left or not remote:
+            return found
+        if self.offline:
+            raise ReprobuildError(
+                "E-OFFLINE",
+                f"the network is off, and only {redact(remote[0])} can say where {left[0]} is",
+                refs=left,
+            )
+        failure: ReprobuildError | None = None
+        for place in remote:
+            try:
+                return found | transport.list_refs(place, left)
+            except ReprobuildError as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+
+def missing_commits(sources: Sequence[Path], commits: Sequence[GitOid]) -> list[GitOid]:
+    """Which of `commits` none of the repositories has."""
+    if not sources or not commits:
+        return list(commits)
+    with Scratch(sources, sha256=len(commits[0].hex) == 64) as scratch:
+        return [c for c in commits if not scratch.reader.has(c)]
+
+
+def read_ref(git_dir: Path, ref: str) -> GitOid | None:
+    """What a ref of a local repository points to, tags peeled to their commit.
+
+    Read by git in a scratch directory that borrows the refs, so that the repository's own
+    configuration has no say.
+    """
+    loose = git_dir / ref
+    if loose.is_file():
+        text = loose.read_text("ascii", "replace").strip()
+        if text.startswith("ref: "):
+            target = text.removeprefix("ref: ")
+            return (
+                read_ref(git_dir, target) if target != ref and target.startswith("refs/") else None
+            )
+        return _peel(git_dir, GitOid.parse(text))
+    packed = git_dir / "packed-refs"
+    if packed.is_file():
+        ending = b" " + ref.encode()
+        with packed.open("rb") as lines:
+            for line in lines:
+                if line.rstrip(b"\n").endswith(ending) and not line.startswith((b"#", b"^")):
+                    return _peel(
+                        git_dir, GitOid.parse(line.split(b" ")[0].decode("ascii", "replace"))
+                    )
+    return None
+
+
+def _peel(git_dir: Path, oid: GitOid) -> GitOid | None:
+    with Scratch([git_dir], sha256=len(oid.hex) == 64) as scratch:
+        status, out, _ = run(
+            ["rev-parse", "--verify", "--quiet", f"{oid}^{{commit}}"],
+            env=scratch.env,
+            cwd=scratch.work_tree,
+            ok=(0, 1, 128),
+        )
+    return GitOid.parse(out.decode().strip()) if status == 0 else None

@@ -1,0 +1,163 @@
+"""Fetching a pinned source: find the objects, integrate, compare with the promise, store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from reprobuild.adapters.git.backend import GitRepository
+from reprobuild.adapters.git.cache import GitCache, Located
+from reprobuild.adapters.git.files import reader_below
+from reprobuild.adapters.git.fixture import fixture_digest, make_fixture
+from reprobuild.adapters.git.importer import import_from
+from reprobuild.adapters.git.objects import GITLINK
+from reprobuild.adapters.git.plumbing import run
+from reprobuild.adapters.git.scratch import Scratch
+from reprobuild.core.derivation import FixedOutput
+from reprobuild.core.digest import Digest, GitOid
+from reprobuild.core.encoding import Value
+from reprobuild.core.integration.model import IntegrationSpec, SourcePin, SourceRequest
+from reprobuild.core.integration.request import pinned_spec, refs_wanted
+from reprobuild.core.integration.strategies import integrate
+from reprobuild.errors import ReprobuildError
+from reprobuild.ports import ContentStore, Reporter
+
+
+class GitSources:
+    """Origins of kind `git` and `fixture`: opens repositories that hold what a spec needs."""
+
+    def __init__(self, cache: GitCache, fixtures: Path, flake_dir: Path) -> None:
+        """`fixtures` is a directory of ours for repositories made from text."""
+        self.cache, self._fixtures, self._flake_dir = cache, fixtures, flake_dir
+        self.read = reader_below(flake_dir)
+
+    def fixture_repository(self, path: str) -> Path:
+        """The repository made from the fixture at `path` (relative to the flake), made once."""
+        directory = self._flake_dir / path
+        into = self._fixtures / f"{fixture_digest(directory).hex[:32]}.git"
+        if not (into / "HEAD").exists():
+            make_fixture(directory, into)
+        return into
+
+    def locate(self, origin: Mapping[str, Value], spec: IntegrationSpec) -> Located:
+        """Where the spec's commits are; fetches what is nowhere."""
+        kind = origin.get("kind")
+        if kind == "fixture":
+            return Located((self.fixture_repository(str(origin.get("path", ""))),))
+        if kind != "git":
+            raise ReprobuildError("E-BUG", f"git cannot fetch an origin of kind {kind!r}")
+        refs = [h.full_ref for h in spec.heads]
+        refs += [r for r in (str(origin.get("ref") or ""), spec.composition_ref) if r]
+        return self.cache.locate(str(origin["url"]), spec.commits_needed(), refs)
+
+    @contextmanager
+    def open(self, origin: Mapping[str, Value], spec: IntegrationSpec) -> Iterator[GitRepository]:
+        """A repository over the spec's objects; missing blobs come from the remote when allowed."""
+        located = self.locate(origin, spec)
+        promisor = located.remote if not self.cache.offline else ""
+        with Scratch(
+            located.sources, sha256=len(spec.base.hex) == 64, promisor=promisor
+        ) as scratch:
+            yield GitRepository(scratch)
+
+    def prefetch(
+        self,
+        origin: Mapping[str, Value],
+        spec: IntegrationSpec,
+        repository: GitRepository,
+        tree: GitOid,
+    ) -> None:
+        """Brings the blobs of a tree that are not at hand, all at once."""
+        located = self.locate(origin, spec)
+        if not located.remote or self.cache.offline:
+            return
+        blobs = {oid: None for mode, oid, _ in repository.listing(tree) if mode != GITLINK}
+        absent = absent_objects(repository.scratch, list(blobs))
+        if absent:
+            self.cache.bring_blobs(str(origin["url"]), located.remote, absent)
+
+
+def absent_objects(scratch: Scratch, oids: Sequence[GitOid]) -> list[GitOid]:
+    """Which objects are not at hand (asks no remote)."""
+    with Scratch(scratch.sources, sha256=scratch.sha256) as plain:
+        env = {**plain.env, "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(scratch.git_dir / "objects")}
+        names = b"".join(o.hex.encode() + b"\n" for o in oids)
+        _, out, _ = run(
+            ["cat-file", "--batch-check", "--buffer"], env=env, cwd=plain.work_tree, stdin=names
+        )
+    rows = out.splitlines()
+    return [GitOid.parse(r.split()[0].decode()) for r in rows if r.endswith(b" missing")]
+
+
+class GitFetcher:
+    """A `Fetcher` for `git-tree` outputs whose origin is a repository or a fixture.
+
+    The origin is `{"kind": "git", "url", "ref"}` or `{"kind": "fixture", "path"}` together with
+    `IntegrationSpec.document()`.
+    """
+
+    def __init__(self, sources: GitSources, content: ContentStore) -> None:
+        self._sources, self._content = sources, content
+
+    def fetch(self, fixed: FixedOutput, origin: Mapping[str, Value], report: Reporter) -> Digest:
+        """Integrates and stores the tree.
+
+        Raises E-TREE-MISMATCH naming both trees when another one came out, E-OFFLINE, E-CONFLICT,
+        E-GIT-FETCH, E-GIT-MISSING-OBJECT.
+        """
+        assert fixed.oid is not None
+        spec = IntegrationSpec.parse(origin)
+        name = str(origin.get("url") or origin.get("path") or "")
+        report.emit("integrate-started", name=name, heads=len(spec.heads))
+        with self._sources.open(origin, spec) as repository:
+            done = integrate(repository, spec, self._sources.read, digest_patch=False)
+            if done.tree != fixed.oid:
+                raise ReprobuildError(
+                    "E-TREE-MISMATCH",
+                    f"{name}: the integration came out as tree {done.tree}, "
+                    f"the lock promises {fixed.oid}",
+                    expected=fixed.oid.hex,
+                    got=done.tree.hex,
+                )
+            if origin.get("kind") == "git":
+                self._sources.prefetch(origin, spec, repository, done.tree)
+            digest = import_from(repository.scratch.reader, done.tree, self._content)
+        report.emit("integrate-done", name=name, tree=done.tree.hex)
+        return digest
+
+
+class GitPinner:
+    """What `lock` asks: where refs are now, and what integrating them gives."""
+
+    def __init__(self, sources: GitSources) -> None:
+        self._sources = sources
+
+    def resolve(self, url: str, refs: Sequence[str]) -> dict[str, GitOid]:
+        """What refs point to, in one `ls-remote`."""
+        return self._sources.cache.resolve(url, refs)
+
+    def pin_git(self, request: SourceRequest) -> SourcePin:
+        """Pins base, heads and the integration tree of a repository.
+
+        Raises E-REF-MISSING, E-CONFLICT, E-OFFLINE, E-GIT-FETCH.
+        """
+        wanted = refs_wanted(request)
+        refs = self.resolve(request.url, wanted) if wanted else {}
+        spec = pinned_spec(request, refs)
+        origin: dict[str, Value] = {"kind": "git", "url": request.url}
+        return self._pin(origin, spec, refs)
+
+    def pin_fixture(self, path: str, request: SourceRequest) -> SourcePin:
+        """Pins a fixture at `path` (relative to the flake); the request's url is not looked at."""
+        from reprobuild.adapters.git.cache import read_ref
+
+        made = self._sources.fixture_repository(path)
+        refs = {r: oid for r in refs_wanted(request) if (oid := read_ref(made, r)) is not None}
+        return self._pin({"kind": "fixture", "path": path}, pinned_spec(request, refs), refs)
+
+    def _pin(
+        self, origin: Mapping[str, Value], spec: IntegrationSpec, refs: Mapping[str, GitOid]
+    ) -> SourcePin:
+        with self._sources.open(origin, spec) as repository:
+            return SourcePin(spec, integrate(repository, spec, self._sources.read), refs)

@@ -1,0 +1,246 @@
+"""Reading objects through one long-lived `git cat-file --batch`, and git's tree format."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from reprobuild.core.digest import GitOid
+from reprobuild.errors import ReprobuildError
+
+SYMLINK, GITLINK, DIRECTORY = 0o120000, 0o160000, 0o040000
+_PIPELINE = 400  # requests in flight: their text must fit a pipe (64 KiB), or both sides wait
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """One entry of a git tree: mode as written (0o100644…), name as bytes, object."""
+
+    mode: int
+    name: bytes
+    oid: GitOid
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether it is a directory."""
+        return self.mode == DIRECTORY
+
+
+def parse_tree(data: bytes, size: int) -> tuple[TreeEntry, ...]:
+    """The entries of a raw tree object whose names have `size` raw bytes (20 or 32).
+
+    Raises E-GIT-OBJECT for a malformed one, and for names that could leave a directory.
+    """
+    entries: list[TreeEntry] = []
+    position = 0
+    while position < len(data):
+        space = data.find(b" ", position, position + 8)
+        nul = data.find(b"\0", space + 1)
+        end = nul + 1 + size
+        name = data[space + 1 : nul]
+        if space < 0 or nul < 0 or end > len(data) or not _safe(name):
+            raise ReprobuildError("E-GIT-OBJECT", f"malformed tree object at {name[:80]!r}")
+        try:
+            mode = int(data[position:space], 8)
+        except ValueError as error:
+            raise ReprobuildError("E-GIT-OBJECT", "malformed mode in a tree object") from error
+        entries.append(TreeEntry(mode, name, GitOid(data[nul + 1 : end].hex())))
+        position = end
+    return tuple(entries)
+
+
+def _safe(name: bytes) -> bool:
+    return bool(name) and b"/" not in name and name not in (b".", b"..") and name.lower() != b".git"
+
+
+class ObjectReader:
+    """Objects by name, read through one process. One caller at a time.
+
+    Every object that is handed out was hashed again: what comes is what its name promises.
+    """
+
+    def __init__(self, env: Mapping[str, str], cwd: Path) -> None:
+        """`env` names the repository (GIT_DIR)."""
+        self._env, self._cwd = dict(env), cwd
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _open(self) -> tuple[IO[bytes], IO[bytes]]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                ["git", "cat-file", "--batch"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=self._env,
+                cwd=self._cwd,
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        return self._process.stdin, self._process.stdout
+
+    def close(self) -> None:
+        """Ends the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def _header(self, out: IO[bytes], oid: GitOid) -> tuple[str, int]:
+        line = out.readline()
+        parts = line.split()
+        if len(parts) == 3 and parts[2].isdigit():
+            return parts[1].decode(), int(parts[2])
+        self.close()
+        if len(parts) == 2 and parts[1] == b"missing":
+            raise missing(oid)
+        raise ReprobuildError("E-GIT-OBJECT", f"git cannot read object {oid}", object=oid.hex)
+
+    def read(self, oid: GitOid, kind: str) -> bytes:
+        """The whole content of one object; raises E-GIT-MISSING-OBJECT or E-GIT-OBJECT."""
+        stdin, out = self._open()
+        self._send(stdin, oid.hex.encode() + b"\n", oid)
+        found, size = self._header(out, oid)
+        data = out.read(size + 1)[:-1]
+        self._check_kind(oid, found, kind)
+        if len(data) != size or _hash(oid, found, size, [data]) != oid.hex:
+            raise damaged(oid)
+        return data
+
+    def tree(self, oid: GitOid) -> tuple[TreeEntry, ...]:
+        """The entries of a tree object."""
+        return parse_tree(self.read(oid, "tree"), len(oid.hex) // 2)
+
+    def has(self, oid: GitOid) -> bool:
+        """Whether the object is here. (Reads it: meant for commits and trees.)"""
+        try:
+            stdin, out = self._open()
+            self._send(stdin, oid.hex.encode() + b"\n", oid)
+            _, size = self._header(out, oid)
+            out.read(size + 1)
+        except ReprobuildError as error:
+            if error.code == "E-GIT-MISSING-OBJECT":
+                return False
+            raise
+        return True
+
+    def blobs(self, oids: Iterable[GitOid]) -> Iterator[tuple[GitOid, BlobStream]]:
+        """Blobs, in order, each as a stream that must be drained before the next is asked for."""
+        pending: list[GitOid] = []
+        source = iter(oids)
+        exhausted = False
+        stdin, out = self._open()
+        while True:
+            while not exhausted and len(pending) < _PIPELINE:
+                batch = [o for o, _ in zip(source, range(_PIPELINE - len(pending)), strict=False)]
+                exhausted = not batch
+                if batch:
+                    self._send(stdin, b"".join(o.hex.encode() + b"\n" for o in batch), batch[0])
+                    pending += batch
+            if not pending:
+                return
+            oid = pending.pop(0)
+            found, size = self._header(out, oid)
+            if found != "blob":
+                self.close()
+                self._check_kind(oid, found, "blob")
+            stream = BlobStream(out, oid, size)
+            yield oid, stream
+            stream.finish()
+
+    def _send(self, stdin: IO[bytes], data: bytes, oid: GitOid) -> None:
+        try:
+            stdin.write(data)
+            stdin.flush()
+        except BrokenPipeError as error:
+            self.close()
+            raise ReprobuildError(
+                "E-GIT", f"git cat-file ended while {oid} was asked for", object=oid.hex
+            ) from error
+
+    @staticmethod
+    def _check_kind(oid: GitOid, found: str, kind: str) -> None:
+        if found != kind:
+            raise ReprobuildError(
+                "E-GIT-OBJECT", f"object {oid} is a {found}, not a {kind}", object=oid.hex
+            )
+
+
+class BlobStream(io.RawIOBase):
+    """A blob's bytes as a reader; at its end the content was checked against its name."""
+
+    def __init__(self, out: IO[bytes], oid: GitOid, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self._out, self._oid, self._left = out, oid, size
+        self._hash = _hasher(oid, "blob", size)
+        if size == 0:
+            self._end()
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
+        """Fills `buffer`; raises E-GIT-OBJECT when what came is not what was promised."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def read(self, count: int | None = -1, /) -> bytes:
+        """Up to `count` bytes; raises E-GIT-OBJECT when what came is not what was promised."""
+        take = self._left if count is None or count < 0 else min(count, self._left)
+        if take == 0:
+            return b""
+        data = self._out.read(take)
+        self._left -= len(data)
+        self._hash.update(data)
+        if len(data) < take:
+            raise damaged(self._oid)
+        if self._left == 0:
+            self._end()
+        return data
+
+    def _end(self) -> None:
+        self._out.read(1)
+        if self._hash.hexdigest() != self._oid.hex:
+            raise damaged(self._oid)
+
+    def finish(self) -> None:
+        """Reads what nobody asked for."""
+        while self._left > 0:
+            self.read(1 << 20)
+
+
+def _hasher(oid: GitOid, kind: str, size: int) -> hashlib._Hash:
+    algorithm = "sha1" if len(oid.hex) == 40 else "sha256"
+    return hashlib.new(algorithm, f"{kind} {size}\0".encode(), usedforsecurity=False)
+
+
+def _hash(oid: GitOid, kind: str, size: int, parts: Iterable[bytes]) -> str:
+    hasher = _hasher(oid, kind, size)
+    for part in parts:
+        hasher.update(part)
+    return hasher.hexdigest()
+
+
+def missing(oid: GitOid, path: str = "") -> ReprobuildError:
+    """The error for an object that is nowhere at hand."""
+    place = f" ({path})" if path else ""
+    return ReprobuildError(
+        "E-GIT-MISSING-OBJECT",
+        f"object {oid}{place} is not in any repository at hand",
+        object=oid.hex,
+        path=path or None,
+    )
+
+
+def damaged(oid: GitOid) -> ReprobuildError:
+    """The error for an object whose content is not what its name promises."""
+    return ReprobuildError(
+        "E-GIT-OBJECT", f"object {oid} is damaged: its content has another name", object=oid.hex
+    )

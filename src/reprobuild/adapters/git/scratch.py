@@ -1,0 +1,154 @@
+"""A scratch git directory over other repositories' objects, and a work tree of attributes only."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from reprobuild.adapters.git.objects import ObjectReader
+from reprobuild.adapters.git.plumbing import EMAIL, NAME, WHEN, clean_environment, git_directory
+from reprobuild.core.digest import GitOid
+from reprobuild.errors import ReprobuildError
+
+_CONFIG = """\
+[core]
+\trepositoryformatversion = {version}
+\tbare = false
+\tfilemode = true
+\tsymlinks = true
+\tlogallrefupdates = false
+\tattributesFile = /dev/null
+\texcludesFile = /dev/null
+\thooksPath = /dev/null
+\tcommitGraph = false
+\tfsync = none
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[advice]
+\tdetachedHead = false
+"""
+
+
+class Scratch:
+    """A git directory that is made for one job and removed after it; a context manager.
+
+    Objects come from `sources` (git directories, by alternates) and new ones are written here
+    alone. It is no bare repository: its work tree holds the `.gitattributes` files of one tree and
+    nothing else, so merges and diffs see the attributes that a checkout of that tree would have.
+    With `promisor` (an address) objects that are missing are fetched from there when needed.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Path],
+        *,
+        sha256: bool = False,
+        promisor: str = "",
+        directory: Path | None = None,
+    ) -> None:
+        self.sources = [git_directory(s) for s in sources]
+        self.sha256 = sha256
+        self._promisor, self._parent = promisor, directory
+        self._attributes: dict[bytes, GitOid] = {}
+
+    def __enter__(self) -> Scratch:
+        self.root = Path(tempfile.mkdtemp(prefix="reprobuild-git-", dir=self._parent))
+        try:
+            self._lay_out()
+        except BaseException:
+            shutil.rmtree(self.root, ignore_errors=True)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reader.close()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _lay_out(self) -> None:
+        self.git_dir, self.work_tree = self.root / "git", self.root / "tree"
+        for place in ("git/objects/info", "git/objects/pack", "git/refs/heads", "git/info", "tree"):
+            (self.root / place).mkdir(parents=True)
+        (self.git_dir / "HEAD").write_text("ref: refs/heads/none\n")
+        config = _CONFIG.format(version=1 if self.sha256 or self._promisor else 0)
+        if self.sha256 or self._promisor:
+            config += "[extensions]\n"
+        if self.sha256:
+            config += "\tobjectFormat = sha256\n"
+        if self._promisor:
+            config += '\tpartialClone = origin\n[remote "origin"]\n'
+            config += f'\turl = "{_quote(self._promisor)}"\n\tpromisor = true\n'
+            config += "\tpartialCloneFilter = blob:none\n"
+        (self.git_dir / "config").write_text(config)
+        lines, shallow = [], set()
+        for source in self.sources:
+            text = os.fsencode(source / "objects")
+            if b"\n" in text or text.startswith((b'"', b"#")):
+                raise ReprobuildError("E-GIT", f"{source} has a name that git cannot be told")
+            lines.append(text + b"\n")
+            if (source / "shallow").is_file():
+                shallow |= set((source / "shallow").read_bytes().split())
+        (self.git_dir / "objects/info/alternates").write_bytes(b"".join(lines))
+        if shallow:
+            (self.git_dir / "shallow").write_bytes(b"".join(o + b"\n" for o in sorted(shallow)))
+        self.env = clean_environment(self.root)
+        self.env |= {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.work_tree)}
+        if self._promisor:
+            from reprobuild.adapters.git.transport import transport_environment
+
+            del self.env["GIT_NO_LAZY_FETCH"]
+            self.env = {**transport_environment(), **self.env}
+        self.reader = ObjectReader(self.env, self.work_tree)
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def write_object(self, kind: str, content: bytes) -> GitOid:
+        """Writes a loose object (gitformat-loose: zlib of `kind size NUL content`)."""
+        raw = f"{kind} {len(content)}\0".encode() + content
+        algorithm = "sha256" if self.sha256 else "sha1"
+        name = hashlib.new(algorithm, raw, usedforsecurity=False).hexdigest()
+        place = self.git_dir / "objects" / name[:2]
+        target = place / name[2:]
+        if not target.exists():
+            place.mkdir(exist_ok=True)
+            partial = place / f"tmp_{os.getpid()}"
+            partial.write_bytes(zlib.compress(raw, 1))
+            partial.replace(target)
+        return GitOid(name)
+
+    def write_commit(self, tree: GitOid, parents: Sequence[GitOid], message: str) -> GitOid:
+        """Writes a commit of the composer, with its fixed identity and date."""
+        who = f"{NAME} <{EMAIL}> {WHEN}"
+        lines = [f"tree {tree}", *(f"parent {p}" for p in parents)]
+        lines += [f"author {who}", f"committer {who}", "", message]
+        return self.write_object("commit", ("\n".join(lines) + "\n").encode())
+
+    @property
+    def empty_tree(self) -> GitOid:
+        """The tree of nothing, written where it is missing."""
+        return self.write_object("tree", b"")
+
+    # -- attributes ------------------------------------------------------------------------
+
+    def show_attributes(self, attributes: dict[bytes, GitOid]) -> None:
+        """Makes the work tree hold exactly these `.gitattributes` files (path → blob)."""
+        if attributes == self._attributes:
+            return
+        shutil.rmtree(self.work_tree)
+        self.work_tree.mkdir()
+        for path, blob in attributes.items():
+            place = os.path.join(os.fsencode(self.work_tree), path)  # noqa: PTH118 - bytes
+            os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120
+            with open(place, "wb") as file:  # noqa: PTH123
+                file.write(self.reader.read(blob, "blob"))
+        self._attributes = dict(attributes)
+
+
+def _quote(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,124 @@
+"""Talking to remotes: the only place where git may use the network.
+
+The user's own configuration is heard here, and only here, because credentials, proxies and
+certificate authorities live in it; what comes is checked by content.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from reprobuild.adapters.git.plumbing import check_url, clean_environment, redact, run
+from reprobuild.core.digest import GitOid
+from reprobuild.core.integration.model import check_ref
+from reprobuild.errors import ReprobuildError
+
+_PASSED = (
+    "HOME", "XDG_CONFIG_HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GIT_SSH",
+    "GIT_SSH_COMMAND", "GIT_ASKPASS", "SSH_ASKPASS", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH",
+    "GIT_SSL_CERT", "GIT_SSL_KEY", "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE",
+    "GIT_CONFIG_SYSTEM", "GIT_CONFIG_GLOBAL",
+)  # fmt: skip
+_SAFE = (
+    "-c", "core.hooksPath=/dev/null",
+    "-c", "core.fsmonitor=false",
+    "-c", "protocol.ext.allow=never",
+    "-c", "safe.directory=*",
+    "-c", "gc.auto=0",
+    "-c", "maintenance.auto=false",
+    "-c", "fetch.fsckObjects=false",
+    "-c", "fetch.recurseSubmodules=false",
+    "-c", "fetch.writeCommitGraph=false",
+    "-c", "transfer.bundleURI=false",
+)  # fmt: skip
+
+
+def transport_environment() -> dict[str, str]:
+    """The environment of a network command: clean, but for what reaching a host takes."""
+    env = clean_environment()
+    for name in ("GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_GLOBAL", "HOME",
+                 "XDG_CONFIG_HOME"):  # fmt: skip
+        env.pop(name, None)
+    for name, value in os.environ.items():
+        if name in _PASSED or name.lower().endswith("_proxy"):
+            env[name] = value
+    env.setdefault("GIT_SSH_COMMAND", "ssh -oBatchMode=yes")
+    return env
+
+
+def list_refs(url: str, refs: Iterable[str]) -> dict[str, GitOid]:
+    """What the refs point to now, in one `ls-remote`; refs that are not there are left out.
+
+    Raises E-GIT-FETCH when the repository cannot be reached.
+    """
+    wanted = [check_ref(r) for r in refs]
+    peeled = {f"{r}^{{}}": r for r in wanted if r.startswith("refs/tags/")}
+    _, out, _ = _network(["ls-remote", "--", check_url(url), *wanted, *peeled], url)
+    found: dict[str, GitOid] = {}
+    for line in out.decode("utf-8", "replace").splitlines():
+        oid, _, name = line.partition("\t")
+        if name in wanted:
+            found.setdefault(name, GitOid.parse(oid))
+        elif name in peeled:  # the commit that an annotated tag stands for
+            found[peeled[name]] = GitOid.parse(oid)
+    return found
+
+
+def fetch(
+    git_dir: Path, url: str, wanted: Sequence[str], *, without_blobs: bool, depth: int = 0
+) -> None:
+    """Brings commits (by name or by ref) into `git_dir`; raises E-GIT-FETCH.
+
+    Nothing is recorded but objects: no refs move, no FETCH_HEAD is written.
+    """
+    argv = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
+            "--no-recurse-submodules", "--refmap="]  # fmt: skip
+    if without_blobs:
+        argv.append("--filter=blob:none")
+    if depth:
+        argv.append(f"--depth={depth}")
+    argv += ["--stdin", "--", check_url(url)]
+    names = "".join(f"{w}\n" for w in wanted)
+    _network(argv, url, git_dir=git_dir, stdin=names.encode())
+
+
+def _network(
+    argv: Sequence[str], url: str, *, git_dir: Path | None = None, stdin: bytes = b""
+) -> tuple[int, bytes, bytes]:
+    env = transport_environment()
+    if git_dir is not None:
+        env["GIT_DIR"] = str(git_dir)
+    try:
+        return run([*_SAFE, *argv], env=env, cwd=git_dir or Path("/"), stdin=stdin)
+    except ReprobuildError as error:
+        if error.code == "E-GIT" and "not installed" in error.message:
+            raise
+        raise ReprobuildError(
+            "E-GIT-FETCH",
+            f"cannot get {argv[0]} from {redact(url)}: {error.facts.get('said') or error.message}",
+            url=redact(url),
+        ) from error
+
+
+def keep(git_dir: Path, commits: Iterable[GitOid]) -> None:
+    """Lets refs of ours point to commits, so that later fetches need not bring them again."""
+    rows = "".join(f"update refs/reprobuild/{c} {c}\n" for c in commits)
+    env = {**clean_environment(), "GIT_DIR": str(git_dir)}
+    run(["update-ref", "--stdin"], env=env, stdin=rows.encode())
+
+
+def init_bare(git_dir: Path, *, sha256: bool = False) -> None:
+    """Makes an empty bare repository, unless there is one."""
+    if (git_dir / "HEAD").exists():
+        return
+    git_dir.parent.mkdir(parents=True, exist_ok=True)
+    form = "sha256" if sha256 else "sha1"
+    run(
+        ["init", "--quiet", "--bare", "--template=", f"--object-format={form}", str(git_dir)],
+        env=clean_environment(),
+    )
+
+
+__all__ = ["fetch", "init_bare", "keep", "list_refs", "transport_environment"]
