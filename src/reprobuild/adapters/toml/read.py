@@ -16,6 +16,14 @@ from reprobuild.errors import ReprobuildError
 
 MAX_BYTES = 4 * 1024 * 1024
 _CONFLICT = re.compile(r"^(?:<{7}|={7}|>{7})(?: |$)", re.MULTILINE)
+_REASONS = {  # tomllib's words, where they are of little help
+    "Illegal character '\\n'": "a string is not closed before the end of the line",
+    "Unterminated string": "a string is not closed",
+    "Unclosed array": "an array is not closed, or a comma is missing in it",
+    "Unclosed inline table": "an inline table is not closed, or a comma is missing in it",
+    "Invalid value": "expected a value: text in quotes, a number, true, false, a date, [ or {",
+    "Invalid statement": "expected `key = value`, a [table] or a comment",
+}
 _WHERE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -158,12 +166,12 @@ def _syntax(text: str, name: str, code: str, error: ValueError) -> ReprobuildErr
     if where is None:
         return ReprobuildError(code, f"{name} is not TOML: {shown(message, 200)[1:-1]}", file=name)
     reason = message[: where.start()]
-    reason = reason[:1].lower() + reason[1:]
+    reason = _REASONS.get(reason, reason[:1].lower() + reason[1:])
     if where[1]:
         place = int(where[1]), int(where[2])
     else:
         place = text.count("\n") + 1, len(text) - text.rfind("\n")
-        reason += ", but the file ends here"
+        reason = f"the file ends too early: {reason}"
     return _error(code, name, place, f"not TOML: {shown(reason, 200)[1:-1]}")
 
 
