@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reprobuild.adapters.fetch.settings import FetchSettings
-from reprobuild.core.digest import Digest
+from reprobuild.core.digest import Digest, Sha256
 from reprobuild.core.pins import FilePin
 from reprobuild.ports import ContentStore, NullReporter, Reporter
 
@@ -92,6 +92,14 @@ class Discovery:
         from reprobuild.adapters.fetch.urls import discover_url
 
         return discover_url(self._places().plain, url, self._report)
+
+    def oci(self, reference: str, base: Path) -> Sha256:
+        """The digest of the linux/amd64 manifest of `registry/repository:tag` (or `@sha256:…`),
+        `oci:PATH[:tag]` or `oci-archive:PATH[:tag]`. Raises E-OCI-REFERENCE.
+        """
+        from reprobuild.adapters.fetch.oci import discover_image
+
+        return discover_image(self._places().plain, reference, base, self._report)
 
     def path(self, path: str, content: ContentStore, base: Path) -> Digest:
         """Stores the directory `path` (relative ones start at `base`) and returns its tree."""

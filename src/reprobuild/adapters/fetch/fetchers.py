@@ -34,7 +34,14 @@ class Fetchers:
                 f"a pin has the origin kind {str(kind)[:60]!r}, which cannot be fetched",
                 expected=", ".join(sorted(self._by_kind)),
             )
-        return fetcher.fetch(fixed, origin, report)
+        try:
+            return fetcher.fetch(fixed, origin, report)
+        except ReprobuildError as error:
+            name = origin.get("input")
+            if isinstance(name, str) and name:
+                error.facts.setdefault("input", name)
+                error.hint = error.hint.replace("--update INPUT", f"--update {name}")
+            raise
 
 
 class _Lazy:
@@ -98,6 +105,11 @@ def file_fetchers(
 
         return PathFetcher(content, base)
 
+    def oci() -> Fetcher:
+        from reprobuild.adapters.fetch.oci import OciFetcher
+
+        return OciFetcher(shared().plain, content, base)
+
     wheels = _Lazy(wheel)
     return {
         "wheel": wheels,
@@ -105,4 +117,5 @@ def file_fetchers(
         "deb": _Lazy(deb),
         "url": _Lazy(url),
         "path": _Lazy(path),
+        "oci": _Lazy(oci),
     }
