@@ -245,8 +245,10 @@ def test_special_files_are_named(store: Store, directory: Path, kind: str) -> No
 
 
 def test_a_limit_holds(store: Store, directory: Path) -> None:
-    total = sum(p.stat().st_size for p in directory.rglob("*") if not p.is_symlink() and p.is_file())
-    assert store.capture(directory, limit=total)
+    total = sum(
+        p.stat().st_size for p in directory.rglob("*") if not p.is_symlink() and p.is_file()
+    )
+    assert store.contains(store.capture(directory, limit=total))
     with pytest.raises(ReprobuildError) as error:
         store.capture(directory, limit=total - 1)
     assert code(error) == "E-OUTPUT-SIZE"

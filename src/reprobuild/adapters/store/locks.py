@@ -100,3 +100,19 @@ def try_directory(path: Path) -> int | None:
         raise
     os.close(fd)
     return None
+
+
+def remove_unheld(path: Path) -> None:
+    """Removes the file of an `exclusive` lock that nobody holds."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _same_file(fd, path):
+            durable.forget(path)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(fd)

@@ -1,0 +1,248 @@
+"""Collection: removing what no root keeps.
+
+Runs alone (every writer holds a lease). Deletes in the reverse order of commits – records, then
+trees from the top, then blobs, then materialised directories – each step durable before the next,
+so that a crash at any moment leaves orphans and never a reference to nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reprobuild.adapters.store import durable, locks
+from reprobuild.adapters.store.dirstack import remove_tree
+from reprobuild.adapters.store.info import Kind, files, listing
+from reprobuild.adapters.store.layout import Layout
+from reprobuild.adapters.store.mark import Live, mark
+from reprobuild.adapters.store.records import parse_record, parse_reference
+from reprobuild.adapters.store.roots import Roots
+from reprobuild.core.digest import tagged
+from reprobuild.core.tree import DOMAIN, Directory, decode
+from reprobuild.errors import ReprobuildError
+
+
+@dataclass(frozen=True, slots=True)
+class DoomedRecord:
+    """A record that goes: what it would cost to make its outputs again, in milliseconds."""
+
+    name: str
+    action: str
+    record: str
+    duration_ms: int
+
+
+@dataclass(slots=True)
+class Collection:
+    """What was (or, in a dry run, would be) removed; bytes as allocated on the disk."""
+
+    dry_run: bool
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    records: list[DoomedRecord] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """All bytes that become free."""
+        return sum(kind.bytes for kind in self.kinds.values())
+
+    @property
+    def remake_ms(self) -> int:
+        """The time that the removed records' builds took."""
+        return sum(record.duration_ms for record in self.records)
+
+
+def collect(layout: Layout, roots: Roots, *, dry_run: bool, wait: bool) -> Collection:
+    """Removes what no root keeps.
+
+    Raises E-STORE-BUSY while leases are out (unless `wait`), E-STORE-ROOT for a root that does
+    not say what it keeps and E-STORE-DAMAGED or E-STORE-MISSING when what is kept cannot be
+    followed: then nothing at all is removed.
+    """
+    with (
+        locks.sole(layout.directory("locks") / "store", wait=wait),
+        durable.writing(layout.root, "while collecting"),
+    ):
+        live = mark(layout, roots)
+        return _Sweep(layout, live, dry_run).run()
+
+
+class _Sweep:
+    def __init__(self, layout: Layout, live: Live, dry_run: bool) -> None:
+        self._root = str(layout.root)
+        self._live = live
+        self._result = Collection(dry_run)
+        self._fd = os.open(layout.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def run(self) -> Collection:
+        try:
+            self._records()
+            self._drvs()
+            self._trees()
+            self._blobs()
+            self._materialised()
+            self._leftovers()
+        finally:
+            os.close(self._fd)
+        return self._result
+
+    # -- the steps -----------------------------------------------------------------------------
+
+    def _records(self) -> None:
+        doomed: list[str] = []
+        for action in listing(f"{self._root}/records"):
+            for entry in listing(action.path):
+                if (action.name, entry.name) not in self._live.records:
+                    doomed.append(entry.path)
+                    self._note_record(action.name, entry)
+        memos = [e.path for e in files(f"{self._root}/chosen") if not self._chosen_stays(e)]
+        self._remove("memos", memos)  # before what they name
+        self._remove("records", doomed)
+        if not self._result.dry_run:
+            for directory in sorted({os.path.dirname(path) for path in doomed}):
+                _remove_if_empty(directory)
+
+    def _note_record(self, action: str, entry: os.DirEntry[str]) -> None:
+        name, duration = "", 0
+        try:
+            data = Path(entry.path).read_bytes()
+            record = parse_record(data, action, entry.name, Path(entry.path))
+            name, duration = record.name, record.duration_ms
+        except (OSError, ReprobuildError):
+            pass  # damaged: it goes all the same, and made nothing that can be costed
+        self._result.records.append(DoomedRecord(name, action, entry.name, duration))
+
+    def _chosen_stays(self, entry: os.DirEntry[str]) -> bool:
+        try:
+            reference = parse_reference(Path(entry.path).read_bytes())
+        except OSError:
+            return False
+        return reference in self._live.records
+
+    def _drvs(self) -> None:
+        live = self._live.drvs
+        home = f"{self._root}/drvs"
+        self._remove("drvs", [e.path for e in files(home) if e.name not in live])
+
+    def _trees(self) -> None:
+        paths = {e.name: e.path for e in files(f"{self._root}/trees")}
+        doomed = {name: path for name, path in paths.items() if not self._live.has_tree(name)}
+        for level in _from_the_top(doomed):
+            self._remove("trees", [doomed[name] for name in level])
+
+    def _blobs(self) -> None:
+        home = f"{self._root}/blobs"
+        self._remove("blobs", [e.path for e in files(home) if not self._live.has_blob(e.name)])
+
+    def _materialised(self) -> None:
+        kind = "materialised"
+        for entry in listing(f"{self._root}/materialised"):
+            hex_digest, _, suffix = entry.name.partition(".")
+            if entry.name.startswith("."):
+                if self._session_lives(entry.name[1:].rsplit("-", 1)[0]):
+                    continue
+            elif suffix:
+                if self._live.has_blob(hex_digest + (".x" if suffix == "x" else "")):
+                    continue
+            elif self._live.has_tree(hex_digest):
+                continue
+            self._count(kind, entry.path)
+            if not self._result.dry_run:
+                _remove_any(entry)
+
+    def _leftovers(self) -> None:
+        for session in listing(os.path.join(self._root, "tmp")):
+            if not self._session_lives(session.name):
+                self._count("tmp", session.path)
+                if not self._result.dry_run:
+                    _remove_any(session)
+        logs = listing(f"{self._root}/logs")
+        self._remove("logs", [e.path for e in logs if e.name not in self._live.logs])
+        for lock in listing(f"{self._root}/locks"):
+            if lock.name.startswith("action-") and not self._result.dry_run:
+                locks.remove_unheld(Path(lock.path))
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def _session_lives(self, name: str) -> bool:
+        path = Path(self._root) / "tmp" / name
+        fd = locks.try_directory(path)
+        if fd is None:
+            return path.exists()
+        os.close(fd)
+        return False
+
+    def _remove(self, kind: str, paths: list[str]) -> None:
+        directories: set[str] = set()
+        for path in paths:
+            self._count(kind, path)
+            if not self._result.dry_run:
+                durable.unlink(path)
+                directories.add(os.path.dirname(path))
+        durable.sync_paths([Path(d) for d in sorted(directories)], self._fd)
+
+    def _count(self, kind: str, path: str) -> None:
+        before = self._result.kinds.get(kind, Kind(0, 0))
+        size = _allocated(path)
+        self._result.kinds[kind] = Kind(before.count + 1, before.bytes + size)
+
+
+def _allocated(path: str) -> int:
+    """Bytes that removing `path` frees; what has a second link is counted with its blob."""
+    info = os.lstat(path)
+    if not os.path.isdir(path) or os.path.islink(path):
+        return info.st_blocks * 512
+    total = 0
+    for _, _, names, fd in os.fwalk(path):
+        total += os.fstat(fd).st_blocks * 512
+        for name in names:
+            info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            total += info.st_blocks * 512 if info.st_nlink == 1 else 0
+    return total
+
+
+def _remove_any(entry: os.DirEntry[str]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        remove_tree(entry.path)
+    else:
+        durable.unlink(entry.path)
+
+
+def _remove_if_empty(directory: str) -> None:
+    try:
+        durable.rmdir(directory)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+            raise
+
+
+def _from_the_top(doomed: dict[str, str]) -> Iterable[list[str]]:
+    """The doomed trees in levels: no tree comes after one that it refers to."""
+    children: dict[str, list[str]] = {}
+    parents: dict[str, int] = dict.fromkeys(doomed, 0)
+    for name, path in doomed.items():
+        children[name] = [child for child in _children(name, path) if child in doomed]
+        for child in children[name]:
+            parents[child] += 1
+    level = [name for name, count in parents.items() if count == 0]
+    while level:
+        yield level
+        below: list[str] = []
+        for name in level:
+            for child in children[name]:
+                parents[child] -= 1
+                if parents[child] == 0:
+                    below.append(child)
+        level = below
+
+
+def _children(name: str, path: str) -> set[str]:
+    try:
+        data = Path(path).read_bytes()
+        if tagged(DOMAIN, data).hex != name:
+            return set()
+        return {e.digest.hex for _, e in decode(data).entries if isinstance(e, Directory)}
+    except (OSError, ReprobuildError):
+        return set()  # damaged: it refers to nothing that anyone could reach through it

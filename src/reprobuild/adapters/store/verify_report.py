@@ -1,0 +1,67 @@
+"""What `verify` says, and what it knows while it looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reprobuild.adapters.store.blobs import CHUNK, digest_hex, new_hasher
+from reprobuild.core.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is off.
+
+    `kind` is `damaged` (content is not what the name says), `missing` (referred to, not here),
+    `misplaced` (no place for such a file), `mode` (permissions, times, links).
+    """
+
+    kind: str
+    object: str
+    path: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at, and every problem, sorted by path."""
+
+    problems: list[Problem] = field(default_factory=list)
+    blobs: int = 0
+    trees: int = 0
+    drvs: int = 0
+    records: int = 0
+    roots: int = 0
+    materialised: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Known:
+    """What was found to be good."""
+
+    blobs: dict[str, int] = field(default_factory=dict)
+    """`<hex>` or `<hex>.x` → size."""
+    inodes: dict[int, str] = field(default_factory=dict)
+    """Inodes of good blobs with a second link → their key in `blobs`."""
+    trees: dict[str, Tree] = field(default_factory=dict)
+    drvs: set[str] = field(default_factory=set)
+    records: set[tuple[str, str]] = field(default_factory=set)
+
+
+def content_problem(path: str, hex_digest: str) -> str:
+    """Why a file's content is not what its digest names; empty when it is."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            data = file.read(CHUNK)
+            if len(data) < CHUNK:
+                found = digest_hex(data)
+            else:
+                hasher = new_hasher()
+                while data:
+                    hasher.update(data)
+                    data = file.read(4 * CHUNK)
+                found = hasher.hexdigest()
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+    return "" if found == hex_digest else f"its content has the digest {found}"
