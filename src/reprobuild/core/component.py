@@ -156,6 +156,14 @@ Step = Annotated[
 ]
 
 
+class Owner(Model):
+    """Attributes that a tree cannot hold, for one path in the image; `mode` as octal text."""
+
+    mode: str | None = Field(default=None, pattern=r"^[0-7]{3,4}$")
+    uid: int | None = Field(default=None, ge=0)
+    gid: int | None = Field(default=None, ge=0)
+
+
 class Layer(Model):
     """What of the component goes into an image, and what the contract inside checks."""
 
@@ -163,6 +171,8 @@ class Layer(Model):
     links: dict[str, str] = Field(default_factory=dict)
     files: dict[str, str] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
+    owners: dict[str, Owner] = Field(default_factory=dict)
+    replace: tuple[str, ...] = ()
     cuda: tuple[InnerPath, ...] = ()
     python: tuple[str, ...] = ()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from reprobuild.core.derivation import Derivation, FixedOutput
 from reprobuild.core.digest import Digest, GitOid, Sha256, document_digest
 from reprobuild.core.encoding import Value
@@ -32,7 +34,7 @@ def spec_digest(model: Model) -> Digest:
     Titles, summaries and exclusions are prose, and a published tree is an assertion that is
     checked each time: none of them can move a pin.
     """
-    exclude = _PROSE if isinstance(model, Source) else None
+    exclude: Any = _PROSE if isinstance(model, Source) else None
     document = model.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=exclude)
     return document_digest(SPEC_DOMAIN, document)
 
@@ -43,7 +45,13 @@ def fetches(name: str, declared: Input, pin: Pin) -> list[Derivation]:
         return [_file(name, declared, pin, index) for index in range(len(pin.files))]
     if isinstance(pin, GitPin):
         fixed = FixedOutput("git-tree", oid=GitOid.parse(pin.tree))
-        origin: dict[str, Value] = {**git_place(declared), "rev": pin.rev, "ref": pin.ref}
+        origin: dict[str, Value] = {
+            **git_place(declared),
+            "base": pin.rev,
+            "heads": [],
+            "ref": pin.ref,
+            "strategy": "merge",
+        }
     elif isinstance(pin, PathPin):
         assert isinstance(declared, PathInput)
         fixed = FixedOutput("tree", tree=Digest.parse(pin.tree))
@@ -101,7 +109,7 @@ def integrated_source(
                 "head": head.head,
                 "ref": wanted.full_ref if wanted else f"refs/pull/{head.number}/head",
                 "title": wanted.title if wanted else "",
-                "commits": list(head.commits) if head.commits is not None else None,
+                "commits": list(head.commits or ()),
             }
         )
     origin: dict[str, Value] = {

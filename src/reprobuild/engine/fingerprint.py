@@ -28,7 +28,7 @@ def fingerprint(directory: Path, watched: Iterable[str], wishes: Value) -> Diges
     names = [*_FILES, *(f"derivations/{name}" for name in _component_files(directory))]
     for name in names:
         try:
-            with open(directory / name, "rb") as file:
+            with (directory / name).open("rb") as file:
                 parts += (name.encode(), Digest.of(file.read()).raw)
         except FileNotFoundError:
             parts += (name.encode(), b"")
@@ -39,7 +39,7 @@ def fingerprint(directory: Path, watched: Iterable[str], wishes: Value) -> Diges
 
 def _component_files(directory: Path) -> list[str]:
     try:
-        return sorted(n for n in os.listdir(directory / "derivations") if n.endswith(".toml"))
+        return sorted(p.name for p in (directory / "derivations").iterdir() if p.suffix == ".toml")
     except FileNotFoundError:
         return []
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from reprobuild.core.component import Component
+from reprobuild.core.component import Component, RootfsStep
 from reprobuild.core.derivation import Derivation, Input
 from reprobuild.core.encoding import Value
 from reprobuild.core.flake import Output
@@ -84,35 +84,23 @@ def plan_image(evaluator: OutputView, dirty: tuple[str, ...]) -> ImagePlan:
         )
     )
     layered = {**trees, STATEMENT_COMPONENT: stated}
-    layers = [
-        Located(
-            graph.add(
-                Derivation(
-                    name=f"{evaluator.output_name}.{name}.layer",
-                    builder="builtin:layer",
-                    inputs=(Input("tree", tree.drv, tree.output),),
-                    params={
-                        "compression": "gzip",
-                        "level": 6,
-                        "mtime": mtime,
-                        "owners": {},
-                        "prefix": "",
-                    },
-                )
-            )
-        )
-        for name, tree in layered.items()
+    base = evaluator.input(config.base.name)[0] if config.base is not None else None
+    beneath = [
+        tree.input(f"below-{index}")
+        for index, tree in enumerate(t for n, t in trees.items() if _is_root(evaluator, n))
     ]
+    layers = [_layer(evaluator, name, tree, base, beneath, mtime) for name, tree in layered.items()]
     env: dict[str, str] = {}
     for name in trees:
         image = evaluator.components[name].image
         env.update(image.env if image else {})
     env.update(config.env)
-    inputs = [Input(f"layer-{index}", layer.drv) for index, layer in enumerate(layers)]
-    inputs += [Input(f"tree-{index}", t.drv, t.output) for index, t in enumerate(layered.values())]
-    if config.base is not None:
-        base = evaluator.input(config.base.name)[0]
-        inputs.append(Input("base-0", base.drv, base.output))
+    inputs: list[Input] = []
+    for index, (layer, tree) in enumerate(zip(layers, layered.values(), strict=True)):
+        inputs += [layer.input(f"layer-{index}"), tree.input(f"tree-{index}")]
+        inputs.append(Input(f"placed-{index}", layer.drv, "tree"))
+    if base is not None:
+        inputs.append(base.input("base-0"))
     tree_labels: dict[str, Value] = {
         f"{release.label_prefix}.{name}.tree": f"tree-{index}" for index, name in enumerate(trees)
     }
@@ -140,6 +128,51 @@ def plan_image(evaluator: OutputView, dirty: tuple[str, ...]) -> ImagePlan:
         )
     )
     return ImagePlan(Located(image_drv), reference, labels, tuple(layered))
+
+
+def _is_root(evaluator: OutputView, component: str) -> bool:
+    """Whether a component brings a root file system, whose links later layers must respect."""
+    steps = evaluator.components[component].steps.values()
+    return any(isinstance(step, RootfsStep) for step in steps)
+
+
+def _layer(
+    evaluator: OutputView,
+    name: str,
+    tree: Located,
+    base: Located | None,
+    beneath: Sequence[Input],
+    mtime: int,
+) -> Located:
+    """A component's layer. It looks at what lies beneath only where there may be links to follow
+    (a merged /usr), so a change of one component leaves the other layers alone."""
+    inputs = [tree.input("tree")]
+    if base is not None:
+        inputs.append(base.input("base-0"))
+    inputs += [entry for entry in beneath if entry.drv != tree.drv]
+    component = evaluator.components.get(name)
+    image = component.image if component is not None else None
+    owners: dict[str, Value] = {
+        path: owner.model_dump(exclude_none=True)
+        for path, owner in (image.owners if image else {}).items()
+    }
+    params: dict[str, Value] = {
+        "compression": "gzip",
+        "level": 6,
+        "mtime": mtime,
+        "name": name,
+        "owners": owners,
+        "prefix": "",
+        "replace": list(image.replace if image else ()),
+    }
+    derivation = Derivation(
+        name=f"{evaluator.output_name}.{name}.layer",
+        builder="builtin:layer",
+        inputs=tuple(inputs),
+        outputs=("out", "tree"),
+        params=params,
+    )
+    return Located(evaluator.graph.add(derivation))
 
 
 def _midnight(ordinal: int) -> int:

@@ -1,0 +1,171 @@
+"""The command group: global options, commands found by name and imported when called."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reprobuild.errors import Exit, ReprobuildError
+
+COMMANDS = {
+    "audit": "audit:audit",
+    "compose": "compose:compose",
+    "doctor": "doctor:doctor",
+    "graph": "graph:graph",
+    "image": "image:image",
+    "init": "init:init",
+    "integrate": "integrate:integrate",
+    "lock": "lock:lock",
+    "log": "log:log",
+    "realize": "realize:realize",
+    "shell": "shell:shell",
+    "show": "show:show",
+    "store": "store:store",
+    "why": "why:why",
+}
+
+
+class _Commands(click.Group):
+    """Imports a command's file when it is called; help reads the one-line texts below."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, attribute = place.partition(":")
+        command = getattr(import_module(f"reprobuild.cli.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            import difflib
+
+            near = difflib.get_close_matches(name, COMMANDS, 1)
+            raise ReprobuildError(
+                "E-USAGE",
+                f"there is no command {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+                got=name,
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-C", "directory", metavar="DIR", help="The flake's directory.")
+@click.option("--store", metavar="DIR", help="The store (default: $REPROBUILD_STORE, ./store).")
+@click.option("--offline", is_flag=True, help="No network at all.")
+@click.option("--json", is_flag=True, help="One JSON document on standard output.")
+@click.option("--events", metavar="FILE", help="Progress as JSON lines, to a file or descriptor.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@click.option("--verbose", "-v", is_flag=True, help="More progress.")
+@click.version_option(package_name="reprobuild", message="reprobuild %(version)s")
+@click.pass_context
+def main(
+    ctx: click.Context,
+    directory: str | None,
+    store: str | None,
+    offline: bool,
+    json: bool,
+    events: str | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Declarative, reproducible builds of LLM-serving container images."""
+    from reprobuild.app import App
+    from reprobuild.settings import Settings
+
+    if quiet and verbose:
+        raise ReprobuildError("E-USAGE", "--quiet and --verbose exclude each other")
+    settings = Settings(
+        directory=Path(directory) if directory is not None else None,
+        store=Path(store) if store is not None else None,
+        offline=offline,
+        json=json,
+        events=events,
+        quiet=quiet,
+        verbose=verbose,
+    )
+    ctx.obj = App(settings)
+    ctx.call_on_close(ctx.obj.close)
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: list[str]) -> int:
+    """Runs the command line; the exit status. Errors are printed here and nowhere else."""
+    wants_json = "--json" in argv[: _first_command(argv)]
+    try:
+        result = main.main(args=argv, prog_name="reprobuild", standalone_mode=False)
+    except ReprobuildError as error:
+        return _report(error, wants_json)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return int(Exit.USAGE)
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "reprobuild"
+        return _report(
+            ReprobuildError("E-USAGE", error.format_message(), hint=f"see `{path} --help`"),
+            wants_json,
+        )
+    except (KeyboardInterrupt, click.Abort):
+        return _report(ReprobuildError("E-INTERRUPTED", "interrupted"), wants_json)
+    except BrokenPipeError:
+        # The reader of our output went away; say nothing more to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # the one place: what nobody expected is a bug of ours
+        import traceback
+
+        traceback.print_exc()
+        return _report(ReprobuildError("E-BUG", f"{type(error).__name__}: {error}"), wants_json)
+    return result if isinstance(result, int) else 0
+
+
+def _first_command(argv: list[str]) -> int:
+    for index, word in enumerate(argv):
+        if word in COMMANDS:
+            return index
+    return len(argv)
+
+
+def _report(error: ReprobuildError, wants_json: bool) -> int:
+    if wants_json:
+        print(jsonlib.dumps(error.as_document(), ensure_ascii=False, indent=2))
+    else:
+        click.echo(error_text(error), err=True)
+    return error.exit_status
+
+
+def error_text(error: ReprobuildError) -> str:
+    """An error for people: what happened, the facts, the end of a log, what to do next."""
+    lines = [f"error: {error.message}  [{error.code}]"]
+    facts: dict[str, Any] = dict(error.facts)
+    tail = facts.pop("tail", None)
+    for name, value in facts.items():
+        if isinstance(value, list):
+            lines.append(f"  {name}:")
+            lines += [f"    {item}" for item in value]
+        else:
+            lines.append(f"  {name}: {value}")
+    if tail:
+        lines.append("  the log ends with:")
+        lines += [f"    | {line}" for line in tail]
+    if error.hint:
+        lines.append(f"hint: {error.hint}")
+    return "\n".join(lines)

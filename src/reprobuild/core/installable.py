@@ -1,0 +1,57 @@
+"""Installables: `[FLAKEDIR#]OUTPUT[.COMPONENT]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from reprobuild.core.flake import Flake
+from reprobuild.errors import ReprobuildError
+
+
+@dataclass(frozen=True, slots=True)
+class Installable:
+    """What a user names; `component` is None for a whole output."""
+
+    output: str
+    component: str | None = None
+
+    def __str__(self) -> str:
+        return self.output + (f".{self.component}" if self.component else "")
+
+
+def split_directory(text: str) -> tuple[str | None, str]:
+    """`DIR#REST` in its two parts; the directory is None where none was given."""
+    directory, hash_, rest = text.rpartition("#")
+    return (directory if hash_ else None), rest
+
+
+def parse_installable(text: str, flake: Flake) -> Installable:
+    """From `OUTPUT[.COMPONENT]`, empty for the default; raises E-UNKNOWN-INSTALLABLE."""
+    name, dot, component = text.partition(".")
+    if not name:
+        if flake.default is None:
+            raise ReprobuildError(
+                "E-UNKNOWN-INSTALLABLE",
+                "the flake has no default output",
+                hint="name one of " + ", ".join(sorted(flake.outputs)),
+            )
+        return Installable(flake.default)
+    if name not in flake.outputs:
+        raise _unknown(f"there is no output {name!r}", name, sorted(flake.outputs))
+    if not dot:
+        return Installable(name)
+    components = flake.outputs[name].components
+    if component not in components:
+        raise _unknown(f"output {name} has no component {component!r}", component, components)
+    return Installable(name, component)
+
+
+def _unknown(message: str, name: str, valid: tuple[str, ...] | list[str]) -> ReprobuildError:
+    near = get_close_matches(name, valid, 1)
+    return ReprobuildError(
+        "E-UNKNOWN-INSTALLABLE",
+        message + (f"; did you mean {near[0]!r}?" if near else ""),
+        got=name,
+        hint="there are " + ", ".join(valid),
+    )

@@ -1,0 +1,224 @@
+"""lock: pin every input to content and every source to its integration tree.
+
+Only what is asked for moves: a pin stays while its declaration stays, and a source that is
+pinned anew because a head was added keeps the base and the heads it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from reprobuild.core.flake import FixtureInput, Flake, GitInput, Output, Source
+from reprobuild.core.lock import GitPin, Lock, Pin, PinnedHead, PinnedOutput, PinnedSource
+from reprobuild.core.origins import spec_digest
+from reprobuild.engine.pinning import Pinner
+from reprobuild.errors import ReprobuildError
+from reprobuild.ports import Reporter
+
+_OPEN = frozenset(
+    {
+        "E-FETCH",
+        "E-OFFLINE",
+        "E-GIT-FETCH",
+        "E-PACKAGE-MISSING",
+        "E-DEB-GONE",
+        "E-GIT-MISSING-OBJECT",
+        "E-GIT-MISSING",
+        "E-REF-MISSING",
+    }
+)
+"""Failures that leave an input open: it cannot be reached now, and may be later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What `--update` names: inputs, and pull requests as (component, number)."""
+
+    inputs: frozenset[str] = frozenset()
+    pulls: frozenset[tuple[str, int]] = frozenset()
+
+    @classmethod
+    def parse(cls, names: tuple[str, ...], flake: Flake) -> Update:
+        """From `INPUT` and `COMPONENT.pulls.NUMBER`; raises E-USAGE for what is not there."""
+        inputs: set[str] = set()
+        pulls: set[tuple[str, int]] = set()
+        for name in names:
+            component, dot, number = name.partition(".pulls.")
+            if dot and number.isdigit():
+                heads = {
+                    head.number
+                    for output in flake.outputs.values()
+                    for head in output.sources.get(component, Source(input="none")).heads
+                }
+                if int(number) not in heads:
+                    raise ReprobuildError(
+                        "E-USAGE",
+                        f"no output applies pull request {number} to {component}",
+                        got=name,
+                        hint="heads that are applied: "
+                        + (", ".join(f"{component}.pulls.{n}" for n in sorted(heads)) or "none"),
+                    )
+                pulls.add((component, int(number)))
+            elif name in flake.inputs:
+                inputs.add(name)
+            else:
+                raise ReprobuildError(
+                    "E-USAGE",
+                    f"there is no input {name!r} to update",
+                    got=name,
+                    hint="inputs are " + ", ".join(sorted(flake.inputs)),
+                )
+        return cls(frozenset(inputs), frozenset(pulls))
+
+
+@dataclass(slots=True)
+class Locked:
+    """The new lock, and what moved."""
+
+    lock: Lock
+    changed: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Locker:
+    """The use case for one flake and its present lock."""
+
+    flake: Flake
+    old: Lock | None
+    pinner: Pinner
+    reporter: Reporter
+    update: Update = field(default_factory=Update)
+
+    def run(self) -> Locked:
+        """Pins what is missing, changed or to be updated; the rest stays to the letter.
+
+        Raises an error for what `--update` names and cannot be had, and for wrong content; what
+        merely cannot be reached is left open in the lock.
+        """
+        open_inputs: dict[str, str] = {}
+        inputs: dict[str, Pin] = {}
+        for name, declared in sorted(self.flake.inputs.items()):
+            before = self.old.inputs.get(name) if self.old else None
+            if before is not None and self._current(name, before):
+                inputs[name] = before
+                continue
+            self.reporter.emit("started", name=f"inputs.{name}", kind="lock")
+            try:
+                inputs[name] = self.pinner.input(name, declared)
+            except ReprobuildError as error:
+                open_inputs[name] = self._left_open(error, name in self.update.inputs)
+                if before is not None and before.spec == spec_digest(declared).hex:
+                    inputs[name] = before
+            self.reporter.emit(
+                "finished", name=f"inputs.{name}", how="open" if name in open_inputs else "pinned"
+            )
+        outputs = {
+            name: self._output(name, output) for name, output in sorted(self.flake.outputs.items())
+        }
+        lock = Lock(format=0, inputs=inputs, open=open_inputs, outputs=outputs)
+        return Locked(lock, changes(self.old, lock))
+
+    def _current(self, name: str, pin: Pin) -> bool:
+        declared = self.flake.inputs[name]
+        if name in self.update.inputs or pin.kind != declared.kind:
+            return False
+        if pin.spec != spec_digest(declared).hex:
+            return False
+        return not isinstance(pin, GitPin) or pin.text == self.pinner.text(declared)
+
+    def _left_open(self, error: ReprobuildError, asked_for: bool) -> str:
+        if asked_for or error.code not in _OPEN:
+            raise error
+        return f"{error.code}: {error.message}"
+
+    def _output(self, name: str, output: Output) -> PinnedOutput:
+        before = self.old.outputs.get(name) if self.old else None
+        sources: dict[str, PinnedSource] = {}
+        open_: dict[str, str] = {}
+        for component, wanted in sorted(output.sources.items()):
+            known = before.sources.get(component) if before else None
+            try:
+                sources[component] = self._source(name, component, wanted, known)
+            except ReprobuildError as error:
+                error.facts.setdefault("key", f"outputs.{name}.sources.{component}")
+                open_[component] = self._left_open(error, self._asked_for(component, wanted))
+        return PinnedOutput(open=open_, sources=sources)
+
+    def _asked_for(self, component: str, wanted: Source) -> bool:
+        return wanted.input in self.update.inputs or any(
+            c == component for c, _ in self.update.pulls
+        )
+
+    def _source(
+        self, output: str, component: str, wanted: Source, known: PinnedSource | None
+    ) -> PinnedSource:
+        declared = self.flake.inputs[wanted.input]
+        assert isinstance(declared, (GitInput, FixtureInput))
+        moved = {n for c, n in self.update.pulls if c == component}
+        if known is not None and not self._still(declared, wanted, known, moved):
+            # A fixture's commits follow its text: nothing pinned from the old text is there.
+            stale = wanted.input in self.update.inputs or self._text_moved(wanted.input)
+            known = None if stale else _without(known, moved)
+        elif known is not None:
+            return known
+        label = f"outputs.{output}.sources.{component}"
+        self.reporter.emit("started", name=label, kind="lock")
+        pin = self.pinner.source(declared, wanted, known)
+        self.reporter.emit("finished", name=label, how="pinned")
+        return pin
+
+    def _still(
+        self,
+        declared: GitInput | FixtureInput,
+        wanted: Source,
+        known: PinnedSource,
+        moved: set[int],
+    ) -> bool:
+        return (
+            not moved
+            and wanted.input not in self.update.inputs
+            and known.spec == spec_digest(wanted).hex
+            and known.base_ref == (wanted.base or declared.ref)
+            and (wanted.tree is None or wanted.tree == known.tree)
+            and not self._text_moved(wanted.input)
+        )
+
+    def _text_moved(self, name: str) -> bool:
+        declared = self.flake.inputs[name]
+        before = self.old.inputs.get(name) if self.old else None
+        return isinstance(declared, FixtureInput) and (
+            not isinstance(before, GitPin) or before.text != self.pinner.text(declared)
+        )
+
+
+def _without(known: PinnedSource, moved: set[int]) -> PinnedSource:
+    kept: tuple[PinnedHead, ...] = tuple(h for h in known.heads if h.number not in moved)
+    return known.model_copy(update={"heads": kept})
+
+
+def changes(old: Lock | None, new: Lock) -> list[str]:
+    """The names of all pins that differ between two locks."""
+    before = _flat(old) if old else {}
+    after = _flat(new)
+    return sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
+
+
+def _flat(lock: Lock) -> Mapping[str, object]:
+    flat: dict[str, object] = {f"inputs.{name}": pin for name, pin in lock.inputs.items()}
+    flat |= {f"open.{name}": why for name, why in lock.open.items()}
+    for name, output in lock.outputs.items():
+        for component, source in output.sources.items():
+            flat[f"outputs.{name}.sources.{component}"] = source
+        for component, why in output.open.items():
+            flat[f"outputs.{name}.open.{component}"] = why
+    return flat
+
+
+def open_outputs(lock: Lock) -> dict[str, str]:
+    """Why each open output is open; empty when all is pinned."""
+    return {
+        name: "; ".join(f"{what}: {why}" for what, why in sorted(output.open.items()))
+        for name, output in lock.outputs.items()
+        if output.open
+    }
