@@ -1,10 +1,13 @@
 """image: layers and a config as an OCI image layout.
 
 Inputs: `base-0`… image layouts whose layers come first, as they are; `layer-0`, `tree-0`,
-`layer-1`, `tree-1`… the outputs `out` and `tree` of layer steps. Parameters: `config` ({env,
+`layer-1`, `tree-1`… layers (the output `out` of layer steps) and what is in them: the components'
+trees, or, as `placed-0`, `placed-1`…, the output `tree` of layer steps that have something
+beneath. Parameters: `config` ({env,
 entrypoint, cmd, workdir, user, labels, ports, volumes, stop_signal}), `created` (RFC 3339),
 `architecture`, `reference` (repository:tag), `components` (a name for each layer), `replace`
-(patterns of paths that a later layer may replace).
+(patterns of paths that a later layer may replace), `tree_labels` ({label: input}: labels that are
+the tree digest of an input, known only now).
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from reprobuild.core.tree import Directory, File
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import ContentStore
 
-KEYS = ("config", "created", "architecture", "reference", "components", "replace")
+KEYS = ("config", "created", "architecture", "reference", "components", "replace", "tree_labels")
 CONFIG_KEYS = (
     "env",
     "entrypoint",
@@ -65,19 +68,24 @@ def build(
     architecture = read.text("architecture", "amd64")
     components = read.texts("components")
     bases, layers, trees = (numbered(inputs, kind) for kind in ("base", "layer", "tree"))
+    placed = numbered(inputs, "placed")
     if len(layers) != len(components) or len(set(components)) != len(components):
         raise ReprobuildError(
             "E-PARAMS", f"image has {len(layers)} layers and {len(components)} distinct names"
         )
     if [n.split("-")[1] for n in trees] != [n.split("-")[1] for n in layers]:
         raise ReprobuildError("E-PARAMS", "image needs a `tree-N` for each `layer-N`")
-    if len(inputs) != len(bases) + len(layers) + len(trees):
-        raise ReprobuildError("E-PARAMS", "image takes `base-N`, `layer-N` and `tree-N`")
+    if len(inputs) != len(bases) + len(layers) + len(trees) + len(placed):
+        raise ReprobuildError(
+            "E-PARAMS", "image takes `base-N`, `layer-N`, `tree-N` and `placed-N`"
+        )
     patterns = read.texts("replace")
     replace = Selection.of(patterns, []) if patterns else None
-    check_overlap(
-        content, [(n, inputs[t]) for n, t in zip(components, trees, strict=True)], replace
-    )
+    lying = [
+        (name, inputs.get(tree.replace("tree-", "placed-"), inputs[tree]))
+        for name, tree in zip(components, trees, strict=True)
+    ]
+    check_overlap(content, lying, replace)
 
     blobs: list[tuple[Layer, File]] = []
     base_config: Mapping[str, Value] = {}
@@ -96,7 +104,7 @@ def build(
         raise ReprobuildError("E-PARAMS", f"{len(blobs)} layers are more than {MAX_LAYERS}")
     described = [layer for layer, _ in blobs]
     config = config_document(
-        _run_config(read),
+        _run_config(read, inputs),
         described,
         created=created,
         architecture=architecture,
@@ -109,19 +117,24 @@ def build(
     }
 
 
-def _run_config(read: Params) -> RunConfig:
+def _run_config(read: Params, inputs: Mapping[str, Digest]) -> RunConfig:
     said = Params("image.config", read.values.get("config"), CONFIG_KEYS)
     env = said.table("env")
     for name in env:
         if not name or "=" in name or "\0" in name + env[name]:
             raise ReprobuildError("E-PARAMS", f"{name!r} is no name for an environment variable")
+    labels = said.table("labels")
+    for label, name in read.table("tree_labels").items():
+        if name not in inputs or label in labels:
+            raise ReprobuildError("E-PARAMS", f"the label {label} wants the tree of {name!r}")
+        labels[label] = str(inputs[name])
     return RunConfig(
         env=dict(sorted(env.items())),
         entrypoint=said.texts("entrypoint") if said.has("entrypoint") else None,
         cmd=said.texts("cmd") if said.has("cmd") else None,
         workdir=said.text("workdir", ""),
         user=said.text("user", ""),
-        labels=said.table("labels"),
+        labels=labels,
         ports=said.texts("ports"),
         volumes=said.texts("volumes"),
         stop_signal=said.text("stop_signal", ""),

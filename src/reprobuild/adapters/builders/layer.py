@@ -3,8 +3,8 @@
 Inputs: `tree`, the content; `base-0`… image layouts and `below-0`… placed trees that lie beneath,
 in that order (only needed for where they have links and special directories). Parameters: `name`
 (the component's), `prefix` (where in the image), `compression` (gzip, none), `level`, `mtime`,
-`attributes` ({path in the image: {mode, uid, gid, xattrs}}, mode as octal text, extended
-attributes' values in base64), `beneath_attributes` (the same for directories
+`owners` ({path in the image: {mode, uid, gid, xattrs}}, mode as octal text, extended
+attributes' values in base64), `beneath_owners` (the same for directories
 that lie beneath in `below-N`), `replace` (patterns of what may take another file's place),
 `architecture` (of the base to look at).
 
@@ -42,8 +42,8 @@ KEYS = (
     "compression",
     "level",
     "mtime",
-    "attributes",
-    "beneath_attributes",
+    "owners",
+    "beneath_owners",
     "replace",
     "architecture",
 )
@@ -73,12 +73,12 @@ def build(
         Selection.of(patterns, []) if patterns else None,
     )
     placed = placement.place(inputs["tree"], read.text("prefix", "").encode())
-    beneath_paths = _attributes(read, "beneath_attributes", mtime, None)
+    beneath_paths = _attributes(read, "beneath_owners", mtime, None)
     inherited = {
         path: beneath_paths.get(path, attributes or Attributes(0o755, mtime=mtime))
         for path, attributes in placement.inherited.items()
     }
-    stated = _attributes(read, "attributes", mtime, lambda path: subtree(content, placed, path))
+    stated = _attributes(read, "owners", mtime, lambda path: subtree(content, placed, path))
     paths = {**inherited, **stated}
     document, blob = _pack(content, placed, Overrides(mtime, paths), compression, level)
     builder = TreeBuilder()

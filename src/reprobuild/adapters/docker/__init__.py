@@ -1,0 +1,1 @@
+"""The Docker daemon, by its own SDK."""

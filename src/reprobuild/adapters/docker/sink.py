@@ -1,0 +1,126 @@
+"""Loading an image into a Docker daemon, and making sure that it is the same image there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound
+
+from reprobuild.adapters.oci.archive import archive_pieces
+from reprobuild.adapters.oci.layout import open_layout, read_layout
+from reprobuild.core.image import ImageFacts
+from reprobuild.errors import ReprobuildError
+
+TIMEOUT = 3600
+"""Seconds without an answer: unpacking many gigabytes of layers is one silent request."""
+
+
+class DockerSink:
+    """An image sink (`ports.ImageSink`) over the daemon that the environment names.
+
+    `host` overrides DOCKER_HOST (`unix:///…`, `tcp://…`).
+    """
+
+    def __init__(self, host: str | None = None) -> None:
+        self._host = host
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        client = None
+        try:
+            if self._host:
+                client = docker.DockerClient(base_url=self._host, timeout=TIMEOUT)
+            else:
+                client = docker.from_env(timeout=TIMEOUT)
+            client.ping()
+        except (DockerException, requests.RequestException, OSError) as error:
+            if client is not None:
+                client.close()
+            where = self._host or "the default socket or DOCKER_HOST"
+            raise ReprobuildError(
+                "E-DOCKER-UNAVAILABLE", f"no Docker daemon answers at {where}: {error}"
+            ) from error
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def put(self, layout: Path, reference: str) -> Mapping[str, str]:
+        """Loads the layout's image under `reference` and checks it there.
+
+        Returns `reference`, `image_id` (what the daemon calls it: the config digest, or the
+        manifest digest in a containerd image store) and `config_digest`. Raises
+        E-DOCKER-UNAVAILABLE, E-DOCKER and E-IMAGE-VERIFY.
+        """
+        with open_layout(layout) as files, self._client() as client:
+            image = read_layout(files, reference)
+            name = reference or image.reference
+            try:
+                answer = client.api.load_image(archive_pieces(files, image, name), quiet=True)
+                for line in answer or ():
+                    if isinstance(line, dict) and line.get("error"):
+                        raise ReprobuildError(
+                            "E-DOCKER", f"the daemon could not load {name}: {line['error']}"
+                        )
+            except (APIError, requests.RequestException) as error:
+                raise ReprobuildError(
+                    "E-DOCKER", f"the daemon broke off while loading {name}: {error}"
+                ) from error
+            attributes = self._inspect(client, name or str(image.config_digest))
+            check_loaded(image, attributes)
+        return {
+            "reference": name,
+            "image_id": str(attributes.get("Id", "")),
+            "config_digest": str(image.config_digest),
+        }
+
+    def inspect(self, reference: str) -> Mapping[str, Any]:
+        """The daemon's own words about an image: `Id`, `RootFS`, `Config`…; raises E-IMAGE."""
+        with self._client() as client:
+            return self._inspect(client, reference)
+
+    @staticmethod
+    def _inspect(client: Any, reference: str) -> Mapping[str, Any]:
+        try:
+            return cast("Mapping[str, Any]", client.api.inspect_image(reference))
+        except ImageNotFound as error:
+            raise ReprobuildError("E-IMAGE", f"the daemon has no image {reference}") from error
+        except (APIError, requests.RequestException) as error:
+            raise ReprobuildError("E-DOCKER", f"the daemon says: {error}") from error
+
+
+def check_loaded(image: ImageFacts, attributes: Mapping[str, Any]) -> None:
+    """Raises E-IMAGE-VERIFY unless the daemon's image has the promised diffIDs, labels and ID."""
+    promised = [str(layer.diff_id) for layer in image.layers]
+    got = list((attributes.get("RootFS") or {}).get("Layers") or [])
+    if got != promised:
+        raise ReprobuildError(
+            "E-IMAGE-VERIFY",
+            "the daemon's image has other layers than were sent",
+            expected=promised,
+            got=got,
+        )
+    labels = (attributes.get("Config") or {}).get("Labels") or {}
+    if dict(labels) != dict(image.labels):
+        different = sorted(
+            k for k in {*labels, *image.labels} if labels.get(k) != image.labels.get(k)
+        )
+        raise ReprobuildError(
+            "E-IMAGE-VERIFY",
+            f"the daemon's image has another label {different[0]}",
+            labels=different[:20],
+        )
+    known = {str(image.config_digest), str(image.manifest_digest)}
+    if attributes.get("Id") not in known:
+        raise ReprobuildError(
+            "E-IMAGE-VERIFY",
+            f"the daemon calls the image {attributes.get('Id')}, which is neither its config nor "
+            "its manifest",
+            expected=sorted(known),
+            got=str(attributes.get("Id")),
+        )
