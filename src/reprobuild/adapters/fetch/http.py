@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -28,9 +29,18 @@ from reprobuild.errors import ReprobuildError
 
 T = TypeVar("T")
 
-CHUNK = 256 * 1024
+CHUNK = 64 * 1024  # what a connection that goes silent can cost
 PAGE_LIMIT = 128 * 2**20
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TIMEOUTS = (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError, TimeoutError)
+_UNUSABLE = (
+    requests.exceptions.InvalidURL,
+    requests.exceptions.MissingSchema,
+    requests.exceptions.InvalidSchema,
+    requests.exceptions.InvalidHeader,
+    urllib3.exceptions.LocationParseError,
+)
+_PROXY = (urllib3.exceptions.ProxyError, requests.exceptions.ProxyError)
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)\Z")
 
 
@@ -409,35 +419,17 @@ def explain(error: BaseException) -> TransferError:
             certificate = [e for e in chain if hasattr(e, "verify_message")]
             detail = f": {certificate[0].verify_message}" if certificate else ""
             return TransferError(f"the server's certificate is not accepted{detail}")
-    if any(isinstance(e, (urllib3.exceptions.ProxyError, requests.exceptions.ProxyError))
-           for e in chain):  # fmt: skip
+    if any(isinstance(e, _PROXY) for e in chain):
         return TransferError("the proxy cannot be reached or refuses", transient=True)
-    if any(isinstance(e, urllib3.exceptions.NameResolutionError) for e in chain):
+    if any(isinstance(e, socket.gaierror) for e in chain):
         return TransferError("the host's name cannot be resolved", transient=True)
-    if any(
-        isinstance(e, (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError, TimeoutError))
-        for e in chain
-    ):
-        return TransferError("no answer in time", transient=True)
-    if any(
-        isinstance(
-            e,
-            (
-                requests.exceptions.InvalidURL,
-                requests.exceptions.MissingSchema,
-                requests.exceptions.InvalidSchema,
-                urllib3.exceptions.LocationParseError,
-                requests.exceptions.InvalidHeader,
-            ),
-        )
-        for e in chain
-    ):
-        return TransferError("the address cannot be used")
-    for cause in chain:
-        if isinstance(cause, OSError) and cause.strerror and not isinstance(
-            cause, requests.RequestException
-        ):  # fmt: skip
+    for cause in chain:  # before the timeouts: urllib3 calls a refused connection one, too
+        if isinstance(cause, OSError) and cause.errno and cause.strerror:
             return TransferError(f"the connection failed: {cause.strerror}", transient=True)
+    if any(isinstance(e, _TIMEOUTS) for e in chain):
+        return TransferError("no answer in time", transient=True)
+    if any(isinstance(e, _UNUSABLE) for e in chain):
+        return TransferError("the address cannot be used")
     return TransferError("the connection was cut", transient=True)
 
 

@@ -43,4 +43,4 @@ class ProjectDiscovery:
 
     def oci(self, reference: str) -> Sha256:
         """The manifest an image reference names."""
-        return self._discovery.oci(reference)
+        return self._discovery.oci(reference, self._flake_dir)
