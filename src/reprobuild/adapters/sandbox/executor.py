@@ -23,7 +23,13 @@ from reprobuild.adapters.sandbox.process import (
 from reprobuild.adapters.sandbox.removal import remove_tree
 from reprobuild.adapters.sandbox.supervise import LOG_LIMIT, LogWriter, Watch, supervise
 from reprobuild.adapters.sandbox.usage import DiskWatch
-from reprobuild.adapters.sandbox.verdict import explain, memory_limit, setup_failure, verdict
+from reprobuild.adapters.sandbox.verdict import (
+    LEAST_MEMORY,
+    explain,
+    memory_limit,
+    setup_failure,
+    verdict,
+)
 from reprobuild.core.derivation import Hints, Isolation
 from reprobuild.core.sandboxenv import SANDBOX_VERSION
 from reprobuild.errors import ReprobuildError
@@ -61,6 +67,7 @@ class BubblewrapExecutor:
         first_uid: int = FIRST_UID,
         processes: int = PROCESSES,
         log_limit: int = LOG_LIMIT,
+        least_memory: int = LEAST_MEMORY,
     ) -> None:
         self._wanted = wanted
         self._runtime = runtime_dir
@@ -69,6 +76,7 @@ class BubblewrapExecutor:
         self._uids = UidPool(runtime_dir / "uids", first_uid)
         self._processes = processes
         self._log_limit = log_limit
+        self._least_memory = least_memory
         self._lock = threading.Lock()
         self._ready: _Ready | None = None
 
@@ -138,7 +146,7 @@ class BubblewrapExecutor:
         writer = LogWriter(log, self._log_limit)
         running, seen = self._follow(ready, begin, hints, writer, watch)
         reason, status = verdict(running.exit_code(), seen.reason, seen.out_of_memory, writer.head)
-        explain(writer, reason, hints)
+        explain(writer, reason, hints, memory_limit(hints, self._least_memory))
         writer.close()
         return BuildOutcome(
             reason=reason,
@@ -174,7 +182,9 @@ class BubblewrapExecutor:
     ) -> tuple[Running, _Observed]:
         """Starts the build, stays with it to its end, and leaves nothing of it behind."""
         bare_grade = self._wanted is Isolation.NONE
-        group = cgroup.Group.make(ready.hierarchies, memory_limit(hints), self._processes)
+        group = cgroup.Group.make(
+            ready.hierarchies, memory_limit(hints, self._least_memory), self._processes
+        )
         try:
             running = begin()
             try:

@@ -80,7 +80,8 @@ def arrange(mounts: Sequence[Mount], constants: Path, *, host: bool = False) -> 
         shown = names & HOST_TOOLCHAIN if host else names - OURS
         out += _show(root, "", sorted(shown), points)
     out += _etc(roots, points, constants, host=host)
-    out += [Bind(os.fspath(mount.source), mount.at) for mount in extra]
+    for mount in extra:
+        out += _whole_or_parts(mount.source, mount.at, points)
     return out
 
 
@@ -136,9 +137,9 @@ def _show(
         source, place = directory / name, f"{at}/{name}"
         if place in points:
             continue
-        below = [point for point in points if point.startswith(place + "/")]
         mode = source.lstat().st_mode
         if stat.S_ISLNK(mode):
+            below = [point for point in points if point.startswith(place + "/")]
             if below:
                 raise ReprobuildError(
                     "E-DERIVATION",
@@ -148,14 +149,18 @@ def _show(
                 )
             out.append(Link(os.fspath(source.readlink()), place))
         elif stat.S_ISDIR(mode):
-            if all(_exists(source, point[len(place) + 1 :]) for point in below):
-                out.append(Bind(os.fspath(source), place))
-            else:
-                out.append(Folder(place))
-                out += _show(source, place, sorted(_names(source)), points)
+            out += _whole_or_parts(source, place, points)
         elif stat.S_ISREG(mode):
             out.append(Bind(os.fspath(source), place))
     return out
+
+
+def _whole_or_parts(source: Path, at: str, points: frozenset[str]) -> list[Placement]:
+    """`source` as one mount where all that has to stand inside it finds its place there."""
+    below = [point for point in points if point.startswith(at + "/")]
+    if all(_exists(source, point[len(at) + 1 :]) for point in below):
+        return [Bind(os.fspath(source), at)]
+    return [Folder(at), *_show(source, at, sorted(_names(source)), points)]
 
 
 def _exists(directory: Path, rest: str) -> bool:

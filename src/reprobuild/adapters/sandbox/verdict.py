@@ -6,16 +6,17 @@ from reprobuild.adapters.sandbox.supervise import LogWriter
 from reprobuild.core.derivation import Hints
 from reprobuild.errors import ReprobuildError
 
-_LEAST_MEMORY = 4 * 2**30
+LEAST_MEMORY = 4 * 2**30
 _SIGXFSZ = 25
 
 
-def memory_limit(hints: Hints) -> int:
+def memory_limit(hints: Hints, least: int = LEAST_MEMORY) -> int:
     """The hard limit, in bytes, for a build that is expected to need `hints.memory`.
 
-    The hint is the scheduler's estimate; the limit only has to stop what went out of hand.
+    The hint is the scheduler's estimate; the limit only has to stop what went out of hand. It is
+    never below `least`.
     """
-    return max(4 * hints.memory, _LEAST_MEMORY)
+    return max(4 * hints.memory, least)
 
 
 def setup_failure(said: bytes) -> ReprobuildError:
@@ -51,13 +52,13 @@ def verdict(code: int | None, reason: str, out_of_memory: bool, head: bytes) -> 
     return "exit", code
 
 
-def explain(writer: LogWriter, reason: str, hints: Hints) -> None:
-    """Says in the log, at its end, why a build was stopped."""
+def explain(writer: LogWriter, reason: str, hints: Hints, memory: int) -> None:
+    """Says in the log, at its end, why a build was stopped; `memory` was its limit in bytes."""
     texts = {
         "timeout": f"stopped: still running after {hints.timeout} s",
         "silence": f"stopped: no output for {hints.silence} s",
         "output-size": f"stopped: took more than {hints.output_limit} bytes of disk",
-        "memory": f"stopped: needed more than {memory_limit(hints)} bytes of memory",
+        "memory": f"stopped: needed more than {memory} bytes of memory",
         "interrupted": "stopped: interrupted",
     }
     if reason in texts:
