@@ -12,6 +12,8 @@ from reprobuild.core.project import FLAKE_FILE, component_file
 from reprobuild.core.reference import Ref
 from reprobuild.core.uses import needs_toolchain, uses
 
+MAX_CHAIN = 16
+
 Graph = dict[str, list[str]]
 
 
@@ -85,6 +87,9 @@ def _cycle(
         first = min(range(len(nodes)), key=lambda i: nodes[i])
         ring = [*nodes[first:], *nodes[:first]]
         ring.append(ring[0])
+        if len(ring) > MAX_CHAIN:
+            left_out = len(ring) - MAX_CHAIN
+            ring[MAX_CHAIN - 2 : -2] = [f"({left_out} more)"]
         chain = " → ".join(ring)
         with_default = f" (with toolchain `{default}` of output `{output}`)" if output else ""
         return _at(ring[0], f"this needs itself: {chain}{with_default}")

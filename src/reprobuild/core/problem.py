@@ -60,5 +60,7 @@ def shown(value: object, limit: int = 60) -> str:
         return "a table"
     if isinstance(value, (list, tuple)):
         return "an array"
+    if isinstance(value, int) and value.bit_length() > 256:
+        return "a very large integer"  # str() refuses it
     text = str(value)
     return text if len(text) <= limit else text[:limit] + "…"

@@ -188,7 +188,7 @@ def _unknown_key(path: Path, model: type[BaseModel], data: Mapping[str, Any], fi
         nearest=near,
         at="key",
         expected=", ".join(keys(here)) if here else "",
-        got=key[:80],
+        got=shown(key)[1:-1],
     )
 
 

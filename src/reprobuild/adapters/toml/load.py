@@ -32,12 +32,12 @@ def load_flake(path: Path) -> Flake:
     Raises E-FLAKE with `file`, `line`, `column`, `key`, `expected`, `got`, `nearest` and
     `problems` (at most 20 lines, the first of them the message).
     """
-    return _validate(read_toml(path, path.name, "E-FLAKE"), Flake, "E-FLAKE")
+    return _validate(read_toml(path, shown(path.name)[1:-1], "E-FLAKE"), Flake, "E-FLAKE")
 
 
 def load_lock(path: Path) -> Lock:
     """The lock in `path`; raises E-LOCK as above."""
-    return _validate(read_toml(path, path.name, "E-LOCK"), Lock, "E-LOCK")
+    return _validate(read_toml(path, shown(path.name)[1:-1], "E-LOCK"), Lock, "E-LOCK")
 
 
 def load_components(directory: Path) -> dict[str, Component]:
