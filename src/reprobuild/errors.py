@@ -141,6 +141,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "E-MANIFEST": Code(
             Exit.INPUT, "a composition manifest is off", "mend the file at the place that is named"
         ),
+        "E-PULLS": Code(
+            Exit.INPUT,
+            "a saved list of open pull requests is off",
+            "save the forge's answer again (GET /repos/OWNER/NAME/pulls?state=open)",
+        ),
         "E-UPSTREAM-LOCK": Code(
             Exit.INPUT,
             "a published integration or source lock is off",
@@ -307,6 +312,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "a build's sandbox could not be made, or not be cleaned up",
             "see what bubblewrap says; `reprobuild doctor` checks the machine",
         ),
+        "E-WRITE": Code(
+            Exit.ENVIRONMENT,
+            "a file could not be written",
+            "check that the place exists, may be written to and has room",
+        ),
         "E-GIT": Code(
             Exit.ENVIRONMENT,
             "git is missing, too old or failed",
@@ -319,6 +329,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             Exit.ENVIRONMENT, "the disk is full", "free some space; nothing was left half-written"
         ),
         # -- 9: a check that did not hold (images) ------------------------------------------
+        "E-AUDIT": Code(
+            Exit.CHECK,
+            "open pull requests are neither included nor excluded, or have moved",
+            "include each or exclude it with a reason; `audit --write` drafts the entries",
+        ),
         "E-IMAGE-VERIFY": Code(
             Exit.CHECK,
             "an image is not what was promised",
@@ -445,9 +460,5 @@ CODES: Mapping[str, Code] = MappingProxyType(
         ),
         # -- 70 ----------------------------------------------------------------------------
         "E-BUG": Code(Exit.BUG, "a bug of ours", "please report it with the traceback above"),
-        # -- 130: interrupted -------------------------------------------------------------
-        "E-INTERRUPTED": Code(
-            Exit.INTERRUPTED, "the run was interrupted", "run it again; what was done is kept"
-        ),
     }
 )
