@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reprobuild.adapters.git import transport
-from reprobuild.adapters.git.plumbing import check_url, git_directory, local_path, redact, run
+from reprobuild.adapters.git.plumbing import git_directory, local_path, run
 from reprobuild.adapters.git.scratch import Scratch
 from reprobuild.core.digest import GitOid
+from reprobuild.core.integration.address import check_url, redact
 from reprobuild.errors import ReprobuildError
 
 Rewrite = Callable[[str], Sequence[str]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,6 +50,10 @@ class GitSources:
         refs = [h.full_ref for h in spec.heads]
         refs += [r for r in (str(origin.get("ref") or ""), spec.composition_ref) if r]
         return self.cache.locate(str(origin["url"]), spec.commits_needed(), refs)
+
+    def resolve(self, url: str, refs: Sequence[str]) -> dict[str, GitOid]:
+        """What refs of a repository point to now, in one look."""
+        return self.cache.resolve(url, refs)
 
     @contextmanager
     def open(self, origin: Mapping[str, Value], spec: IntegrationSpec) -> Iterator[GitRepository]:
@@ -125,6 +129,17 @@ class GitFetcher:
             digest = import_from(repository.scratch.reader, done.tree, self._content)
         report.emit("integrate-done", name=name, tree=done.tree.hex)
         return digest
+
+
+class LazyGitFetcher:
+    """`GitFetcher` whose sources are only made when something is fetched."""
+
+    def __init__(self, sources: Callable[[], GitSources], content: ContentStore) -> None:
+        self._sources, self._content = sources, content
+
+    def fetch(self, fixed: FixedOutput, origin: Mapping[str, Value], report: Reporter) -> Digest:
+        """As `GitFetcher.fetch`."""
+        return GitFetcher(self._sources(), self._content).fetch(fixed, origin, report)
 
 
 class GitPinner:

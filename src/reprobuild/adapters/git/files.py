@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO, Self
 
 from reprobuild.core.integration.model import check_patch_path
 from reprobuild.errors import ReprobuildError
@@ -28,8 +31,6 @@ def read_below(directory: Path, path: str, *, limit: int = LIMIT) -> bytes:
             here = below
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(parts[-1], flags, dir_fd=here), "rb") as file:
-            import stat
-
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ReprobuildError("E-PATCH", f"{path} is no plain file", file=path)
             data = file.read(limit + 1)
@@ -49,3 +50,41 @@ def read_below(directory: Path, path: str, *, limit: int = LIMIT) -> bytes:
 def reader_below(directory: Path) -> Callable[[str], bytes]:
     """`read_below` bound to a directory."""
     return lambda path: read_below(directory, path)
+
+
+class Pending:
+    """A file that takes its name only when it is whole; leaves nothing behind otherwise."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        self.temporary = Path(name)
+        self.file: BinaryIO = os.fdopen(handle, "wb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def commit(self) -> None:
+        """Makes it durable and gives it its name, with the mode of the file it replaces."""
+        try:
+            mode = stat.S_IMODE(self._target.stat().st_mode)
+        except FileNotFoundError:
+            umask = os.umask(0)
+            os.umask(umask)
+            mode = 0o666 & ~umask
+        self.file.flush()
+        os.fchmod(self.file.fileno(), mode)
+        os.fsync(self.file.fileno())
+        self.file.close()
+        self.temporary.replace(self._target)
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+        self.temporary.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Gives a file new content, whole or not at all."""
+    with Pending(path) as pending:
+        pending.file.write(content)
+        pending.commit()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from reprobuild.core.digest import GitOid
+from reprobuild.core.integration.address import is_remote, redact
 from reprobuild.errors import ReprobuildError
 
 FLOOR = (2, 39)
@@ -25,39 +26,6 @@ EMAIL = "release-composer@local"
 WHEN = "946684800 +0000"
 """2000-01-01T00:00:00+00:00, as commit objects write it."""
 
-_URL = re.compile(r"(?:https?|ssh|git|file)://[^\x00-\x20\x7f\\]+\Z")
-_SCP = re.compile(
-    r"[A-Za-z0-9._][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\x00-\x20\x7f:-][^\x00-\x20\x7f]*\Z"
-)
-_PATH = re.compile(r"[/.A-Za-z0-9_][^\x00-\x1f\x7f]*\Z")
-
-
-def check_url(url: str) -> str:
-    """`url` itself where git may be told it; raises E-GIT-URL.
-
-    Remote helpers (`ext::…`), options (`--upload-pack=…`) and control characters are refused.
-    """
-    ok = (
-        len(url) <= 2000
-        and "::" not in url.split("/", 1)[0]
-        and (
-            _URL.match(url)
-            or _SCP.match(url)
-            or ("://" not in url and ":" not in url.split("/", 1)[0] and _PATH.match(url))
-        )
-    )
-    host = re.match(r"[a-z]+://(?:[^/@]*@)?([^/]*)", url)
-    if not ok or (host and host.group(1).startswith("-")):
-        raise ReprobuildError(
-            "E-GIT-URL", f"{redact(url)[:120]!r} is no repository address", got=redact(url)[:120]
-        )
-    return url
-
-
-def redact(url: str) -> str:
-    """The address without the credentials in it."""
-    return re.sub(r"(\w+://)[^/@\s]*@", r"\1", url)
-
 
 def local_path(url: str) -> Path | None:
     """The directory that a `file://` address or a path names; None for anything remote."""
@@ -65,9 +33,7 @@ def local_path(url: str) -> Path | None:
 
     if url.startswith("file://"):
         return Path(unquote(url.removeprefix("file://").removeprefix("localhost")))
-    if "://" in url or _SCP.match(url):
-        return None
-    return Path(url)
+    return None if is_remote(url) else Path(url)
 
 
 def git_directory(path: Path) -> Path:

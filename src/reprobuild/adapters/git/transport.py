@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from reprobuild.adapters.git.plumbing import check_url, clean_environment, redact, run
+from reprobuild.adapters.git.plumbing import clean_environment, run
 from reprobuild.core.digest import GitOid
+from reprobuild.core.integration.address import check_url, redact
 from reprobuild.core.integration.model import check_ref
 from reprobuild.errors import ReprobuildError
 

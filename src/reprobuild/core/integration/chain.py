@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from reprobuild.core.digest import GitOid
 from reprobuild.core.integration.backend import Repository
 from reprobuild.core.integration.model import HeadSpec, IntegrationSpec
 from reprobuild.errors import ReprobuildError
 
 
-def check_merge_stack(repository: Repository, spec: IntegrationSpec) -> None:
+def check_merge_stack(
+    repository: Repository,
+    spec: IntegrationSpec,
+    candidates: Sequence[tuple[GitOid, GitOid]] = (),
+) -> None:
     """Walks the composition's first parents back to the base.
 
     Each step must be a merge whose second parent is the next head from the end, and the merge
-    commit where the spec names one; raises E-ANCESTRY at the first that is not.
+    commit where the spec names one. `candidates` (head, integration commit) stand on top of the
+    heads: each must be that commit, a merge of its head or a pick. Raises E-ANCESTRY at the first
+    step that is not as it should be.
     """
     assert spec.composition is not None
     here = spec.composition
+    for head_oid, integrated in reversed(candidates):
+        here = _candidate(repository, here, head_oid, integrated)
     for head in reversed(spec.heads):
         here = _step(repository, here, head, spec.base)
     if here != spec.base:
@@ -26,6 +36,18 @@ def check_merge_stack(repository: Repository, spec: IntegrationSpec) -> None:
             commit=here.hex,
             base=spec.base.hex,
         )
+
+
+def _candidate(repository: Repository, here: GitOid, head: GitOid, integrated: GitOid) -> GitOid:
+    parents = repository.commit(here).parents
+    if here != integrated or not parents or (len(parents) > 1 and parents[1:] != (head,)):
+        raise ReprobuildError(
+            "E-ANCESTRY",
+            f"candidate {head} is not where the merge stack should have it: the lock names "
+            f"{integrated}, found {here} with parents {', '.join(p.hex for p in parents)}",
+            commit=here.hex,
+        )
+    return parents[0]
 
 
 def _step(repository: Repository, here: GitOid, head: HeadSpec, base: GitOid) -> GitOid:

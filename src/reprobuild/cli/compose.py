@@ -1,0 +1,39 @@
+"""`reprobuild compose`: a drop-in for the publishers' composition script."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reprobuild.cli.dropin import refusing
+
+if TYPE_CHECKING:
+    from reprobuild.app import App
+
+REFUSED = 2
+
+
+@click.command()
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.option("--output-dir", required=True, type=click.Path(path_type=Path), metavar="DIR")
+@click.pass_obj
+def compose(app: App, manifest: Path, output_dir: Path) -> None:
+    """Compose MANIFEST: writes integration.patch and integration.lock.json, prints the lock.
+
+    Exits 2 when the manifest, a head or a patch is refused; then no lock is written.
+    """
+    from reprobuild.cli.dropin import read_document, write_errors
+    from reprobuild.core.integration.manifest import parse_manifest
+    from reprobuild.engine.compose import compose as run
+
+    with refusing(REFUSED):
+        path = manifest.resolve()
+        parsed = parse_manifest(read_document(path, "E-MANIFEST"), str(manifest))
+        sources = app.sources_from(Path.cwd())
+        with write_errors(output_dir):
+            pending = app.pending_files(output_dir)
+            lock = run(parsed, sources, app.files_below(path.parent), pending)
+    click.echo(json.dumps(lock, sort_keys=True))

@@ -1,0 +1,45 @@
+"""Addresses of git repositories that may be handed to git, judged by their text alone."""
+
+from __future__ import annotations
+
+import re
+
+from reprobuild.errors import ReprobuildError
+
+_URL = re.compile(r"(?:https?|ssh|git|file)://[^\x00-\x20\x7f\\]+\Z")
+_SCP = re.compile(
+    r"[A-Za-z0-9._][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\x00-\x20\x7f:-][^\x00-\x20\x7f]*\Z"
+)
+_PATH = re.compile(r"[/.A-Za-z0-9_][^\x00-\x1f\x7f]*\Z")
+_HOST = re.compile(r"[a-z]+://(?:[^/@]*@)?([^/]*)")
+
+
+def check_url(url: str) -> str:
+    """`url` itself where git may be told it; raises E-GIT-URL.
+
+    Remote helpers (`ext::…`), options (`--upload-pack=…`), control characters and hosts that
+    start with a dash are refused.
+    """
+    first = url.split("/", 1)[0]
+    plain = "://" not in url and ":" not in first and _PATH.match(url)
+    ok = len(url) <= 2000 and "::" not in first and (_URL.match(url) or _SCP.match(url) or plain)
+    host = _HOST.match(url)
+    if not ok or (host and host.group(1).startswith("-")):
+        shown = redact(url)[:120]
+        raise ReprobuildError("E-GIT-URL", f"{shown!r} is no repository address", got=shown)
+    return url
+
+
+def redact(url: str) -> str:
+    """The address (or a text with addresses in it) without credentials."""
+    return re.sub(r"(\w+://)[^/@\s]*@", r"\1", url)
+
+
+def is_remote(url: str) -> bool:
+    """Whether reaching the address takes a network."""
+    return not url.startswith("file://") and ("://" in url or bool(_SCP.match(url)))
+
+
+def repository_name(url: str) -> str:
+    """The last part of an address without `.git`: `b12x`."""
+    return url.rstrip("/").replace(":", "/").rpartition("/")[2].removesuffix(".git")
