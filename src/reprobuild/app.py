@@ -10,15 +10,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reprobuild.core.derivation import Isolation
+from reprobuild.core.derivation import SANDBOX, Isolation
+from reprobuild.errors import ReprobuildError
 from reprobuild.ports import NullReporter, Reporter
 from reprobuild.settings import Settings
 
 if TYPE_CHECKING:
+    from reprobuild.adapters.fetch.settings import FetchSettings
+    from reprobuild.adapters.git.fetcher import GitSources
+    from reprobuild.adapters.git.files import Pending
+    from reprobuild.adapters.git.forge import Forge
     from reprobuild.adapters.store.store import LocalStore
+    from reprobuild.core.digest import Digest
+    from reprobuild.core.graph import Graph
+    from reprobuild.core.image import ImageFacts
+    from reprobuild.core.mirrors import Mirrors
     from reprobuild.core.project import Project
     from reprobuild.engine.build import Builder
+    from reprobuild.engine.pinning import Pinner
+    from reprobuild.engine.plan import Plan
     from reprobuild.engine.realize import Realizer
+    from reprobuild.ports import Fetcher
+
+MINIMUM_SPACE = 2 * 2**30
+"""Bytes that must be free before anything is built."""
 
 
 @dataclass
@@ -92,6 +107,53 @@ class App:
 
         return PlainReporter(verbose=self.settings.verbose)
 
+    def sources_from(self, base: Path) -> GitSources:
+        """Git repositories and fixtures; relative paths start from `base`.
+
+        Outside a project the objects of remotes are kept in the user's cache.
+        """
+        from reprobuild.adapters.git.cache import GitCache
+        from reprobuild.adapters.git.fetcher import GitSources
+
+        try:
+            root = self.settings.cache_dir / "git"
+        except ReprobuildError as error:
+            if error.code != "E-NO-FLAKE":
+                raise
+            named = self.settings.environment.get("XDG_CACHE_HOME")
+            home = Path(named) if named else Path.home() / ".cache"
+            root = home / "reprobuild" / "git"
+        cache = GitCache(root, rewrite=self.mirrors.candidates, offline=self.offline, base=base)
+        return GitSources(cache, root / "fixtures", base)
+
+    def files_below(self, directory: Path) -> Callable[[str], bytes]:
+        """Reads plain files by relative path, never outside `directory`, never through a link."""
+        from reprobuild.adapters.git.files import reader_below
+
+        return reader_below(directory)
+
+    def pending_files(self, directory: Path) -> Callable[[str], Pending]:
+        """Opens files of a directory (made on first use) that appear whole or not at all."""
+        from reprobuild.adapters.git.files import Pending
+
+        def pending(name: str) -> Pending:
+            directory.mkdir(parents=True, exist_ok=True)
+            return Pending(directory / name)
+
+        return pending
+
+    def replace_file(self, path: Path, content: bytes) -> None:
+        """Gives a file new content, whole or not at all."""
+        from reprobuild.adapters.git.files import replace_file
+
+        replace_file(path, content)
+
+    def forge(self) -> Forge:
+        """The forge's API."""
+        from reprobuild.adapters.git.forge import Forge
+
+        return Forge(self.settings.environment, offline=self.offline)
+
     def builder(self, isolation: Isolation, *, keep_failed: bool = False) -> Builder:
         """What makes single derivations, over the real world."""
         from reprobuild.adapters.builders import builtins
@@ -121,6 +183,114 @@ class App:
             reporter=self.reporter,
             cancel=self.cancel,
         )
+
+    @cached_property
+    def git_sources(self) -> GitSources:
+        """Git repositories and fixtures, with their object cache."""
+        from reprobuild.adapters.git.cache import GitCache
+        from reprobuild.adapters.git.fetcher import GitSources
+
+        home = self.store.path / "cache" / "git"
+        cache = GitCache(
+            home, rewrite=self.mirrors.candidates, offline=self.offline, base=self.flake_dir
+        )
+        return GitSources(cache, fixtures=home / "fixtures", flake_dir=self.flake_dir)
+
+    @cached_property
+    def mirrors(self) -> Mirrors:
+        """The `[mirrors]` table of the user's configuration."""
+        from reprobuild.core.mirrors import parse_mirrors
+
+        table = self.settings.config.get("mirrors", {})
+        if not isinstance(table, dict):
+            raise ReprobuildError("E-CONFIG", "[mirrors] must be a table", key="mirrors")
+        return parse_mirrors(table)
+
+    @cached_property
+    def fetch_settings(self) -> FetchSettings:
+        """How files are downloaded."""
+        from reprobuild.adapters.fetch.settings import FetchSettings
+
+        return FetchSettings(
+            partial_dir=self.store.path / "cache" / "partial",
+            offline=self.offline,
+            mirrors=self.mirrors,
+            cancel=self.cancel,
+        )
+
+    @cached_property
+    def fetchers(self) -> Fetcher:
+        """What obtains pinned content, by kind of origin."""
+        from reprobuild.adapters.fetch.fetchers import Fetchers, file_fetchers
+        from reprobuild.adapters.git.fetcher import GitFetcher
+
+        git = GitFetcher(self.git_sources, self.store)
+        files = file_fetchers(self.store, self.fetch_settings, base=self.flake_dir)
+        return Fetchers({**files, "git": git, "fixture": git})
+
+    def pinner(self) -> Pinner:
+        """What makes pins, over the real world."""
+        from reprobuild.adapters.fetch.discovery import Discovery
+        from reprobuild.adapters.fetch.project import ProjectDiscovery
+        from reprobuild.adapters.git.discovery import GitDiscovery
+        from reprobuild.adapters.git.fetcher import GitPinner
+        from reprobuild.engine.pinning import Pinner
+
+        files = Discovery(self.fetch_settings, report=self.reporter)
+        return Pinner(
+            files=ProjectDiscovery(files, self.store, self.flake_dir),
+            git=GitDiscovery(GitPinner(self.git_sources), self.flake_dir),
+        )
+
+    @cached_property
+    def contract_program(self) -> str:
+        """The text of the program that prints an image's runtime contract."""
+        from importlib.resources import files
+
+        return (files("reprobuild.data") / "contract.py").read_text("utf-8")
+
+    def image_facts(self, tree: Digest) -> ImageFacts:
+        """What the image in an OCI layout tree says about itself."""
+        from reprobuild.adapters.oci.storelayout import read_image
+
+        return read_image(self.store, tree)
+
+    def check_fixtures(self, output: str) -> None:
+        """Raises E-LOCK-STALE when the text of a fixture moved after it was pinned."""
+        from reprobuild.adapters.git.fixture import fixture_digest
+        from reprobuild.core.flake import FixtureInput
+
+        lock = self.project.lock
+        for name, declared in self.project.flake.inputs.items():
+            pin = lock.inputs.get(name) if lock else None
+            if not isinstance(declared, FixtureInput) or pin is None:
+                continue
+            now = fixture_digest(self.flake_dir / declared.path).hex
+            if getattr(pin, "text", None) != now:
+                raise ReprobuildError(
+                    "E-LOCK-STALE",
+                    f"the text of fixture {name} changed after it was pinned",
+                    input=name,
+                    output=output,
+                    hint=f"run `reprobuild lock --update {name}`",
+                )
+
+    def check_before(self, plan: Plan, graph: Graph, isolation: Isolation) -> None:
+        """Before anything is begun: the sandbox can be had, and the disk has room.
+
+        Raises E-SANDBOX…, E-DISK-SPACE.
+        """
+        from reprobuild.engine.plan import Deed
+
+        fetches, builds = plan.of(Deed.FETCH), plan.of(Deed.BUILD)
+        if not fetches and not builds:
+            return
+        if any(graph.nodes[step.drv].builder == SANDBOX for step in builds):
+            self.builder(isolation).executor.probe()
+        sizes = [graph.nodes[step.drv].origin.get("size") for step in fetches]
+        download = sum(size for size in sizes if isinstance(size, int))
+        # A download is stored, and unpacked to about three times its size.
+        self.store.require_space(MINIMUM_SPACE + 4 * download)
 
     def close(self) -> None:
         """Puts the terminal and the store back in order."""

@@ -458,6 +458,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "there is not enough free space",
             "free some with `reprobuild store gc`, or put the store on a larger disk",
         ),
+        "E-ENVIRONMENT": Code(
+            Exit.ENVIRONMENT,
+            "this machine lacks something that is needed",
+            "install what is named; `make setup` in a checkout does it on Debian",
+        ),
         # -- 70 ----------------------------------------------------------------------------
         "E-BUG": Code(Exit.BUG, "a bug of ours", "please report it with the traceback above"),
     }

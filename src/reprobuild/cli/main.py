@@ -129,7 +129,7 @@ def run(argv: list[str]) -> int:
         # The reader of our output went away; say nothing more to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:  # the one place: what nobody expected is a bug of ours
+    except Exception as error:  # noqa: BLE001 - the one place: the unexpected is a bug of ours
         import traceback
 
         traceback.print_exc()

@@ -1,0 +1,94 @@
+"""Reading installables and evaluating their outputs, for the commands that need derivations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reprobuild.core.digest import Digest
+from reprobuild.core.flake import FixtureInput, PathInput
+from reprobuild.core.graph import Graph
+from reprobuild.core.installable import Installable, parse_installable
+from reprobuild.core.kinds.context import Located
+from reprobuild.engine.evaluate import Evaluation, Evaluator
+from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.app import App
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An installable with its evaluation; `located` holds each tree that it stands for."""
+
+    installable: Installable
+    evaluation: Evaluation
+    located: Mapping[str, Located]
+
+
+def evaluate(
+    app: App, texts: Sequence[str], overrides: Mapping[str, Digest] | None = None
+) -> tuple[Graph, list[Target]]:
+    """All installables over one shared graph."""
+    project = app.project
+    graph = Graph()
+    evaluations: dict[str, Evaluation] = {}
+    targets: list[Target] = []
+    for text in texts or ("",):
+        installable = parse_installable(text, project.flake)
+        if installable.output not in evaluations:
+            app.check_fixtures(installable.output)
+            evaluations[installable.output] = Evaluator(
+                project.flake,
+                project.components,
+                project.lock,
+                installable.output,
+                overrides=overrides or {},
+                contract_program=app.contract_program,
+                graph=graph,
+            ).evaluate()
+        evaluation = evaluations[installable.output]
+        targets.append(Target(installable, evaluation, _located(installable, evaluation)))
+    return graph, targets
+
+
+def _located(installable: Installable, evaluation: Evaluation) -> dict[str, Located]:
+    if installable.component is not None:
+        return {str(installable): evaluation.components[installable.component]}
+    if evaluation.image is not None:
+        return {installable.output: evaluation.image.located}
+    return {
+        f"{installable.output}.{name}": located for name, located in evaluation.components.items()
+    }
+
+
+def parse_overrides(app: App, texts: Sequence[str]) -> dict[str, Digest]:
+    """`INPUT=path:DIR` → the stored tree of that directory; raises E-USAGE."""
+    from reprobuild.adapters.git.checkout import capture_checkout
+
+    overrides: dict[str, Digest] = {}
+    for text in texts:
+        name, equals, place = text.partition("=")
+        if not equals or not place.startswith("path:"):
+            raise ReprobuildError("E-USAGE", f"--override {text!r}: say INPUT=path:DIR", got=text)
+        if name not in app.project.flake.inputs:
+            raise ReprobuildError(
+                "E-USAGE",
+                f"--override: there is no input {name!r}",
+                got=name,
+                hint="inputs are " + ", ".join(sorted(app.project.flake.inputs)),
+            )
+        directory = Path(place.removeprefix("path:"))
+        overrides[name] = capture_checkout(directory, app.store, app.store.path / "build")
+    return overrides
+
+
+def watched_paths(app: App) -> list[str]:
+    """Directories of the project whose content decides outputs: fixtures and path inputs."""
+    return [
+        declared.path
+        for declared in app.project.flake.inputs.values()
+        if isinstance(declared, (FixtureInput, PathInput))
+    ]

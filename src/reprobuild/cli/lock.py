@@ -1,0 +1,106 @@
+"""lock: pin all inputs, integrate heads and record every tree."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.app import App
+    from reprobuild.core.lock import Lock
+
+
+@click.command()
+@click.option(
+    "--update",
+    multiple=True,
+    metavar="INPUT",
+    help="Pin this input anew, or COMPONENT.pulls.NUMBER to take a pull request's new head.",
+)
+@click.option("--check", is_flag=True, help="Only say whether the lock is complete and current.")
+@click.pass_obj
+def lock(app: App, update: tuple[str, ...], check: bool) -> None:
+    """Pin every input to content, and every source to its integration tree."""
+    from reprobuild.adapters.toml.render_lock import render_lock, write_lock
+    from reprobuild.core.project import LOCK_FILE
+    from reprobuild.engine.lock import Locker, Update, open_outputs
+
+    if check and update:
+        raise ReprobuildError("E-USAGE", "--check changes nothing, so --update does not go with it")
+    project = app.project
+    path = app.flake_dir / LOCK_FILE
+    if check:
+        _check(app)
+        return
+    locker = Locker(
+        flake=project.flake,
+        old=project.lock,
+        pinner=app.pinner(),
+        reporter=app.reporter,
+        update=Update.parse(update, project.flake),
+    )
+    with app.store.lease():
+        done = locker.run()
+    changed = project.texts.get(LOCK_FILE) != render_lock(done.lock).encode()
+    if changed:
+        write_lock(path, done.lock)
+    _print(app, done.lock, done.changed, open_outputs(done.lock), changed)
+
+
+def _check(app: App) -> None:
+    """Complete and current, judged from the files alone: no network, no build."""
+    from reprobuild.adapters.toml.render_lock import render_lock
+    from reprobuild.core.graph import Graph
+    from reprobuild.core.project import LOCK_FILE
+    from reprobuild.engine.evaluate import Evaluator
+
+    project = app.project
+    if project.lock is None:
+        raise ReprobuildError("E-LOCK-MISSING", f"there is no {LOCK_FILE}", file=LOCK_FILE)
+    if project.texts[LOCK_FILE] != render_lock(project.lock).encode():
+        raise ReprobuildError(
+            "E-LOCK-STALE", f"{LOCK_FILE} is not in canonical form", file=LOCK_FILE
+        )
+    open_: dict[str, str] = {}
+    for output in sorted(project.flake.outputs):
+        app.check_fixtures(output)
+        try:
+            Evaluator(
+                project.flake, project.components, project.lock, output, graph=Graph()
+            ).evaluate()
+        except ReprobuildError as error:
+            if error.code != "E-OUTPUT-OPEN":
+                raise
+            open_[output] = error.message
+    default = project.flake.default
+    if default in open_:
+        raise ReprobuildError("E-OUTPUT-OPEN", open_[default], output=default)
+    _print(app, project.lock, [], open_, False)
+
+
+def _print(app: App, lock_: Lock, changed: list[str], open_: dict[str, str], written: bool) -> None:
+    if app.json:
+        click.echo(json.dumps(_document(lock_, changed, open_), indent=2, sort_keys=True))
+        return
+    for name in changed:
+        click.echo(f"pinned  {name}")
+    for name, why in sorted(open_.items()):
+        click.echo(f"open    {name}: {why}", err=True)
+    if not changed:
+        click.echo("the lock is rewritten" if written else "the lock is complete and current")
+
+
+def _document(lock_: Lock, changed: list[str], open_: dict[str, str]) -> dict[str, Any]:
+    return {
+        "changed": changed,
+        "inputs": {
+            name: {k: v for k, v in pin.model_dump(mode="json").items() if v is not None}
+            for name, pin in lock_.inputs.items()
+        },
+        "open": open_,
+        "outputs": {name: out.model_dump(mode="json") for name, out in lock_.outputs.items()},
+    }

@@ -1,0 +1,254 @@
+"""realize: make outputs exist."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reprobuild.cli.options import in_flake, machine_memory, parse_size
+from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.app import App
+    from reprobuild.core.derivation import Isolation
+    from reprobuild.engine.realize import Realized, Wishes
+
+
+@click.command()
+@click.argument("installables", nargs=-1)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and why.")
+@click.option(
+    "--check",
+    is_flag=False,
+    flag_value="named",
+    default=None,
+    metavar="[closure]",
+    help="Build again what is named (or its whole closure) and compare.",
+)
+@click.option("--from-source", is_flag=True, help="Use no record and no substituter.")
+@click.option("--jobs", "-j", type=click.IntRange(1), help="Builds at once (default: cores).")
+@click.option("--cores", type=click.IntRange(1), help="Cores to use (default: all).")
+@click.option("--memory", metavar="SIZE", help="Memory to use (default: 85 % of the machine's).")
+@click.option(
+    "--isolation",
+    type=click.Choice(["full", "host-toolchain", "none"]),
+    help="The grade to build with (default: what the release requires).",
+)
+@click.option("--keep-going", is_flag=True, help="After a failure, go on with what can be made.")
+@click.option("--keep-failed", is_flag=True, help="Keep the directory of a failed build.")
+@click.option("--out-link", metavar="PATH", help="A link to the result.")
+@click.option("--override", multiple=True, metavar="INPUT=path:DIR", help="Try a local checkout.")
+@click.pass_obj
+def realize(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
+    """Make outputs exist: reuse, fetch, integrate, build."""
+    app, names = in_flake(app, installables)
+    plain = not any(options[o] for o in ("dry_run", "check", "from_source", "out_link", "override"))
+    wishes = {"isolation": options["isolation"]}
+    if plain:
+        document = _remembered(app, names, wishes)
+        if document is not None:
+            _print(app, document)
+            return
+    _print(app, _realize(app, names, wishes, plain, options))
+
+
+def _remembered(app: App, names: Sequence[str], wishes: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The answer without a look at anything but the store's memo."""
+    from reprobuild.engine.results import Memory
+
+    store = app.store
+    answer = Memory(store, store, app.flake_dir).recall(names, wishes)
+    if answer is None:
+        return None
+    document = dict(answer.document)
+    counts = dict.fromkeys(document["counts"], 0)
+    counts["reused"] = len(document["outputs"])
+    document["counts"] = counts
+    return document
+
+
+def _realize(
+    app: App,
+    names: Sequence[str],
+    wishes: Mapping[str, Any],
+    plain: bool,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    from reprobuild.cli.evaluation import evaluate, parse_overrides, watched_paths
+    from reprobuild.core.derivation import Isolation
+    from reprobuild.engine.fingerprint import fingerprint
+    from reprobuild.engine.results import Memory, keep_document, root_name
+
+    watched = watched_paths(app)
+    key = fingerprint(app.flake_dir, watched, dict(wishes))
+    with app.store.lease():
+        overrides = parse_overrides(app, options["override"])
+        graph, targets = evaluate(app, names, overrides)
+        located = {name: place for target in targets for name, place in target.located.items()}
+        drvs = [place.drv for place in located.values()]
+        required = _required(app, [t.installable.output for t in targets])
+        isolation = Isolation(options["isolation"]) if options["isolation"] else required
+        wish = _wishes(graph, drvs, isolation, options)
+        realizer = app.realizer(isolation, keep_failed=options["keep_failed"])
+        if options["dry_run"]:
+            return _dry_run(realizer.plan(graph, drvs, wish), graph)
+        app.check_before(realizer.plan(graph, drvs, wish), graph, isolation)
+        done = realizer.realize(graph, drvs, wish)
+        answer = _answer(app, targets, done)
+        dirty = any(target.evaluation.dirty for target in targets)
+        for name, place in located.items():
+            store_root = root_name(name + ("=dirty" if dirty else ""), app.flake_dir)
+            kept = _closure(app, graph, place.drv, done)
+            app.store.set_root(store_root, keep_document(kept, {"answer": answer}))
+        if plain:
+            Memory(app.store, app.store, app.flake_dir).remember(
+                names, dict(wishes), watched, answer, key, isolation.value
+            )
+    if options["out_link"]:
+        _link(app, Path(options["out_link"]), answer)
+    return answer
+
+
+def _required(app: App, outputs: Sequence[str]) -> Isolation:
+    from reprobuild.core.derivation import Isolation
+
+    grades = [
+        release.isolation
+        for name in outputs
+        if (release := app.project.flake.outputs[name].release) is not None
+    ]
+    order = list(Isolation)
+    return min(grades, key=order.index, default=Isolation.FULL)
+
+
+def _wishes(
+    graph: Any, drvs: list[Any], isolation: Isolation, options: Mapping[str, Any]
+) -> Wishes:
+    from reprobuild.engine.realize import Wishes
+    from reprobuild.engine.scheduler import Limits
+
+    cores = options["cores"] or len(os.sched_getaffinity(0))
+    memory = options["memory"]
+    limits = Limits(
+        jobs=options["jobs"] or cores,
+        cores=cores,
+        memory=parse_size(memory) if memory else int(machine_memory() * 0.85),
+    )
+    check: frozenset[Any] = frozenset()
+    if options["check"] == "closure":
+        check = frozenset(d for d in graph.closure(drvs) if graph.nodes[d].fixed is None)
+    elif options["check"] == "named":
+        check = frozenset(drvs)
+    elif options["check"] is not None:
+        raise ReprobuildError(
+            "E-USAGE", f"--check={options['check']}: say --check or --check=closure"
+        )
+    return Wishes(
+        isolation=isolation,
+        limits=limits,
+        keep_going=options["keep_going"],
+        check=check,
+        from_source=options["from_source"],
+    )
+
+
+def _answer(app: App, targets: Sequence[Any], done: Realized) -> dict[str, Any]:
+    outputs: dict[str, Any] = {}
+    document: dict[str, Any] = {"counts": done.counts(), "outputs": outputs}
+    for target in targets:
+        for name, place in target.located.items():
+            record = done.chosen[place.drv]
+            tree = record.outputs[place.output]
+            outputs[name] = {
+                "dirty": list(target.evaluation.dirty),
+                "drv": str(place.drv),
+                "isolation": record.isolation.value,
+                "path": str(app.store.materialise(tree)),
+                "tree": str(tree),
+            }
+            if target.installable.component is None and target.evaluation.image is not None:
+                document["image"] = app.image_facts(tree).document()
+    return document
+
+
+def _closure(app: App, graph: Any, drv: Any, done: Realized) -> dict[Any, Any]:
+    """The chosen records below a derivation; where this run looked at none, those on record."""
+    kept: dict[Any, Any] = {}
+    for digest in graph.closure([drv]):
+        record = done.chosen.get(digest) or app.store.realized(digest)
+        if record is not None and all(app.store.contains(t) for t in record.outputs.values()):
+            kept[digest] = record
+    return kept
+
+
+def _dry_run(plan: Any, graph: Any) -> dict[str, Any]:
+    return {
+        "plan": [
+            {
+                "deed": step.deed.value,
+                "drv": str(step.drv),
+                "name": graph.nodes[step.drv].name,
+                "reason": step.reason,
+            }
+            for step in plan.steps
+        ]
+    }
+
+
+def _link(app: App, path: Path, answer: Mapping[str, Any]) -> None:
+    target = next(iter(answer["outputs"].values()))["path"]
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.symlink_to(target)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ReprobuildError(
+            "E-USAGE", f"--out-link {path}: {error.strerror}", file=str(path)
+        ) from error
+
+
+def _print(app: App, document: Mapping[str, Any]) -> None:
+    if app.json:
+        click.echo(json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False))
+        return
+    if "plan" in document:
+        for step in document["plan"]:
+            click.echo(f"{step['deed']:<6} {step['name']}  – {step['reason']}")
+        if all(step["deed"] == "reuse" for step in document["plan"]):
+            click.echo("nothing to do")
+        return
+    for name, entry in document["outputs"].items():
+        dirty = f"  dirty: {', '.join(entry['dirty'])}" if entry["dirty"] else ""
+        click.echo(f"{name}  {entry['tree']}{dirty}")
+        click.echo(f"  path       {entry['path']}")
+        if entry["isolation"] != "full":
+            click.echo(f"  isolation  {entry['isolation']}")
+    image = document.get("image")
+    if image:
+        click.echo(f"image {image['reference']}")
+        click.echo(f"  config     {image['config_digest']}")
+        click.echo(f"  manifest   {image['manifest_digest']}")
+        for layer in image["layers"]:
+            size = layer["size"] / 2**20
+            click.echo(f"  layer      {layer['digest']}  {size:8.2f} MiB  {layer['component']}")
+    click.echo(_summary(document["counts"]))
+
+
+def _summary(counts: Mapping[str, int]) -> str:
+    words = (
+        ("built", "built"),
+        ("fetched", "fetched"),
+        ("cut_off", "cut off"),
+        ("checked", "checked and equal"),
+        ("reused", "reused"),
+    )
+    busy = any(counts.get(k) for k in ("built", "fetched", "cut_off", "checked"))
+    if not busy:
+        return "nothing to do"
+    return ", ".join(f"{word} {counts[key]}" for key, word in words if counts.get(key))

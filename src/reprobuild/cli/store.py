@@ -1,0 +1,113 @@
+"""store: upkeep."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.app import App
+
+
+@click.group()
+def store() -> None:
+    """Upkeep of the store: verify, gc, roots, info, cat."""
+
+
+@store.command()
+@click.pass_obj
+def info(app: App, /) -> None:
+    """Where the store is, and what it holds."""
+    facts = {"path": str(app.store.path), **_plain(app.store.info())}
+    if app.json:
+        click.echo(json.dumps(facts, indent=2, sort_keys=True))
+        return
+    for name, value in facts.items():
+        click.echo(f"{name:<14} {value}")
+
+
+@store.command()
+@click.pass_obj
+def verify(app: App, /) -> None:
+    """Hash everything again; name all that is damaged."""
+    report = app.store.verify()
+    facts = _plain(report)
+    if app.json:
+        click.echo(json.dumps(facts, indent=2, sort_keys=True))
+    problems = list(report.problems)
+    if problems:
+        raise ReprobuildError(
+            "E-STORE-DAMAGED",
+            f"{len(problems)} objects are damaged",
+            problems=[str(problem) for problem in problems][:200],
+        )
+    if not app.json:
+        click.echo("the store is sound")
+
+
+@store.command()
+@click.pass_obj
+def roots(app: App, /) -> None:
+    """What collection keeps."""
+    names = app.store.roots()
+    if app.json:
+        click.echo(json.dumps({"roots": names}, indent=2))
+        return
+    for name in names:
+        click.echo(name)
+
+
+@store.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.pass_obj
+def gc(app: App, /, dry_run: bool) -> None:
+    """Remove what no root needs."""
+    collection = app.store.gc(dry_run=dry_run)
+    facts = _plain(collection)
+    if app.json:
+        click.echo(json.dumps(facts, indent=2, sort_keys=True))
+        return
+    for name, value in facts.items():
+        shown = len(value) if isinstance(value, list) else value
+        click.echo(f"{name:<14} {shown}")
+
+
+@store.command()
+@click.argument("digest")
+@click.pass_obj
+def cat(app: App, /, digest: str) -> None:
+    """A derivation, tree or blob of the store, by digest."""
+    from reprobuild.core.digest import Digest
+    from reprobuild.core.tree import Directory, File
+
+    wanted = Digest.parse(digest)
+    document = app.store.derivation(wanted)
+    if document is not None:
+        click.echo(json.dumps(json.loads(document), indent=2))
+        return
+    if app.store.contains(wanted):
+        for name, entry in app.store.tree(wanted):
+            shown = name.decode(errors="backslashreplace")
+            if isinstance(entry, Directory):
+                click.echo(f"d {entry.digest.hex} {shown}/")
+            elif isinstance(entry, File):
+                kind = "x" if entry.executable else "f"
+                click.echo(f"{kind} {entry.digest.hex} {shown}  {entry.size}")
+            else:
+                click.echo(f"l {entry.target.decode(errors='backslashreplace')} {shown}")
+        return
+    with app.store.open_blob(wanted) as file:
+        while chunk := file.read(1 << 16):
+            click.get_binary_stream("stdout").write(chunk)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return {
+        key: [str(v) for v in item] if isinstance(item, (list, tuple)) else item
+        for key, item in dataclasses.asdict(value).items()
+    }

@@ -1,0 +1,58 @@
+"""why: the path from an installable to one of its derivations."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from reprobuild.cli.options import in_flake
+from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.app import App
+    from reprobuild.core.digest import Digest
+    from reprobuild.core.graph import Graph
+
+
+@click.command()
+@click.argument("installable")
+@click.argument("derivation")
+@click.pass_obj
+def why(app: App, /, installable: str, derivation: str) -> None:
+    """The path by which INSTALLABLE reaches DERIVATION (a name, or a drv digest)."""
+    from reprobuild.cli.evaluation import evaluate
+
+    app, names = in_flake(app, (installable,))
+    graph, targets = evaluate(app, names)
+    start = next(iter(targets[0].located.values())).drv
+    end = find_derivation(graph, derivation)
+    path = graph.path(start, end)
+    if not path:
+        raise ReprobuildError("E-USAGE", f"{installable} does not reach {derivation}")
+    if app.json:
+        rows = [{"drv": str(d), "name": graph.nodes[d].name} for d in path]
+        click.echo(json.dumps({"path": rows}, indent=2))
+        return
+    for depth, digest in enumerate(path):
+        click.echo(f"{'  ' * depth}{graph.nodes[digest].name}  {digest.short}")
+
+
+def find_derivation(graph: Graph, text: str) -> Digest:
+    """The derivation of that name, or whose digest begins so; raises E-USAGE unless one."""
+    from difflib import get_close_matches
+
+    bare = text.removeprefix("blake3:")
+    found = [d for d, n in graph.nodes.items() if n.name == text]
+    if not found and len(bare) >= 6:
+        found = [d for d in graph.nodes if d.hex.startswith(bare)]
+    if len(found) == 1:
+        return found[0]
+    near = get_close_matches(text, sorted({n.name for n in graph.nodes.values()}), 3, 0.4)
+    raise ReprobuildError(
+        "E-USAGE",
+        f"{len(found) or 'no'} derivations are called {text!r}",
+        got=text,
+        hint="near are " + ", ".join(near) if near else "`reprobuild graph` lists them",
+    )
