@@ -375,7 +375,9 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "set `memory` in the step, or give more with --memory and fewer --jobs",
         ),
         "E-BUILD-NO-OUTPUT": Code(
-            Exit.BUILD, "a build made no output", "let it write below the directory named by $out"
+            Exit.BUILD,
+            "a build left an output empty",
+            "let it write into the directory that $out names",
         ),
         "E-INPUT-PATH": Code(
             Exit.BUILD,

@@ -125,7 +125,8 @@ class Model(BaseModel):
         extra="forbid",
         frozen=True,
         strict=True,
-        populate_by_name=False,
+        validate_by_alias=True,
+        validate_by_name=True,  # in code; files are read with by_name=False
         alias_generator=_alias,
         arbitrary_types_allowed=True,
     )

@@ -123,6 +123,8 @@ class Builder:
         workdir = Path(tempfile.mkdtemp(prefix="build-", dir=self.work))
         keep = False
         try:
+            for name in derivation.outputs:
+                (workdir / "out" / name).mkdir(parents=True)
             request = self.request(derivation, inputs, workdir)
             log_path, outcome = self._execute(request, action)
             if outcome.reason:
@@ -131,11 +133,11 @@ class Builder:
             outputs: dict[str, Digest] = {}
             for name in derivation.outputs:
                 path = outcome.outputs.get(name)
-                if path is None:
+                if path is None or not path.is_dir() or not any(path.iterdir()):
                     keep = self.keep_failed
                     raise ReprobuildError(
                         "E-BUILD-NO-OUTPUT",
-                        f"{derivation.name} ended well, but made no output {name!r}",
+                        f"{derivation.name} ended well, but left nothing in output {name!r}",
                         drv=str(derivation.digest),
                         log=str(log_path),
                     )

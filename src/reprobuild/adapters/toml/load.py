@@ -105,7 +105,7 @@ def _components(directory: Path) -> dict[str, tuple[Component, Parsed]]:
 
 def _validate(parsed: Parsed, model: type[M], code: str) -> M:
     try:
-        return model.model_validate(parsed.data)
+        return model.model_validate(parsed.data, by_name=False)
     except ValidationError as error:
         count = error.error_count()
         positions = parsed.positions()
