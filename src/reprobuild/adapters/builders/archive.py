@@ -100,6 +100,7 @@ class Intake:
     only: set[bytes] | None = None
     missing: set[bytes] = field(default_factory=set)
     _files: dict[bytes, File] = field(default_factory=dict)
+    _skipped: dict[bytes, bytes] = field(default_factory=dict)
 
     def place(self, name: bytes) -> bytes | None:
         """Where the entry called `name` goes, or None when it is not wanted."""
@@ -149,14 +150,25 @@ class Intake:
 
     def hardlink(self, name: bytes, target: bytes) -> None:
         """A second name for an earlier entry: a tree has copies, not links."""
-        if self.only is not None or self.place(name) is None:
+        if self.only is not None:
             return
+        own = b"/".join(entry_path(self.archive, name))
         key = b"/".join(entry_path(self.archive, target))
+        key = self._skipped.get(key, key)
         found = self._files.get(key)
-        if found is None:
+        if found is not None:
+            self._remember(name, found)
+        elif key not in self._skipped:
+            raise refuse(self.archive, name, f"is linked to {show(target)!r}, no file before it")
+        elif self.place(name) is None:
+            self._skipped[own] = key
+        else:
             self.missing.add(key)
-            return
-        self._remember(name, found)
+
+    def skip(self, name: bytes) -> None:
+        """A regular file that is not wanted, though a hard link may yet want it."""
+        key = b"/".join(entry_path(self.archive, name))
+        self._skipped[key] = key
 
     def known(self, other: Intake) -> None:
         """Takes over the files that another pass has read for hard links."""

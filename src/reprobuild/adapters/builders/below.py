@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from reprobuild.adapters.builders.archive import DEFAULT_LIMIT, Budget, entry_path, refuse
-from reprobuild.adapters.builders.tarread import DAMAGE, decompressed, entries
+from reprobuild.adapters.builders.decompress import decompressed
+from reprobuild.adapters.builders.tarread import DAMAGE, entries
 from reprobuild.adapters.oci.storelayout import load_image
 from reprobuild.core.digest import Digest
 from reprobuild.core.imagetar import Attributes

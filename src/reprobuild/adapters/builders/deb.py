@@ -11,7 +11,8 @@ import tarfile
 from typing import BinaryIO, cast
 
 from reprobuild.adapters.builders.archive import refuse
-from reprobuild.adapters.builders.tarread import DAMAGE, decompressed
+from reprobuild.adapters.builders.decompress import decompressed
+from reprobuild.adapters.builders.tarread import DAMAGE
 
 AR_MAGIC = b"!<arch>\n"
 HEADER = 60
@@ -92,7 +93,7 @@ class Package:
                         reader = archive.extractfile(info)
                         if reader is not None and info.size <= MAX_CONTROL:
                             return reader.read().decode("utf-8").strip("\n")
-        except (*DAMAGE, OSError) as error:
+        except DAMAGE as error:
             raise refuse(self.label, b"control", f"cannot be read: {error}") from error
         raise refuse(self.label, b"control", "is not there")
 

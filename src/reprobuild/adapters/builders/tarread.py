@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import tarfile
-import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
+from reprobuild.adapters.builders import decompress
 from reprobuild.adapters.builders.archive import Budget, Intake, entry_path, refuse
-from reprobuild.errors import ReprobuildError
 
-DAMAGE = (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, ValueError, OverflowError)
+DAMAGE: tuple[type[Exception], ...] = (
+    *decompress.DAMAGE,
+    tarfile.TarError,
+    ValueError,
+    OverflowError,
+)
 MAX_HEADER = 2**20
 """The most that the extended headers of one entry may hold, in bytes."""
 
@@ -62,22 +63,6 @@ class _Counted:
         return data
 
 
-def decompressed(source: BinaryIO, magic: bytes) -> BinaryIO:
-    """The stream inside `source`, whose first bytes are `magic` (but still unread)."""
-    if magic.startswith(b"\x1f\x8b"):
-        return cast(BinaryIO, gzip.GzipFile(fileobj=source))
-    if magic.startswith(b"\xfd7zXZ\0"):
-        return cast(BinaryIO, lzma.LZMAFile(source, format=lzma.FORMAT_XZ))
-    if magic.startswith(b"BZh"):
-        return cast(BinaryIO, bz2.BZ2File(source))
-    if magic.startswith(b"\x28\xb5\x2f\xfd"):
-        import zstandard
-
-        decompressor = zstandard.ZstdDecompressor(max_window_size=2**27)
-        return cast(BinaryIO, decompressor.stream_reader(source, read_across_frames=True))
-    return source
-
-
 def entries(stream: BinaryIO) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """Each entry of an unpacked tar stream, strictly; names are text with surrogate escapes.
 
@@ -115,15 +100,13 @@ def read_tar(open_stream: Callable[[], BinaryIO], magic: bytes, intake: Intake) 
     intake.missing.clear()
     intake.budget = Budget(intake.archive, intake.budget.packed, intake.budget.limit)
     _pass(open_stream, magic, intake)
-    for target in sorted(intake.missing):
-        raise refuse(intake.archive, target, "is linked to, but is no file before the link")
 
 
 def _pass(open_stream: Callable[[], BinaryIO], magic: bytes, intake: Intake) -> None:
     name = b""
     with open_stream() as packed:
         try:
-            stream = _Counted(decompressed(packed, magic), intake.budget)
+            stream = _Counted(decompress.decompressed(packed, magic), intake.budget)
             for archive, info in entries(cast(BinaryIO, stream)):
                 name = info.name.encode("utf-8", "surrogateescape")
                 _take(archive, info, name, intake)
@@ -132,17 +115,7 @@ def _pass(open_stream: Callable[[], BinaryIO], magic: bytes, intake: Intake) -> 
                 pass  # what follows the end mark still has to decompress and check
             while packed.read(2**20):
                 pass  # the store's reader verifies at its end
-        except (ReprobuildError, KeyboardInterrupt):
-            raise
         except DAMAGE as error:
-            raise refuse(intake.archive, name, f"cannot be read: {error}") from error
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            raise refuse(intake.archive, name, f"cannot be read: {error}") from error
-        except Exception as error:
-            if type(error).__module__.partition(".")[0] != "zstandard":
-                raise
             raise refuse(intake.archive, name, f"cannot be read: {error}") from error
 
 
@@ -158,8 +131,10 @@ def _take(archive: tarfile.TarFile, info: tarfile.TarInfo, name: bytes, intake: 
     elif info.isreg():
         if info.issparse():
             intake.budget.take_bytes(info.size)
-        source = archive.extractfile(info) if intake.wants(name) else None
-        if source is not None:
-            intake.file(name, cast(BinaryIO, source), info.size, bool(info.mode & 0o100))
+        if not intake.wants(name):
+            intake.skip(name)
+            return
+        source = cast(BinaryIO, archive.extractfile(info))
+        intake.file(name, source, info.size, bool(info.mode & 0o100))
     else:
         raise refuse(intake.archive, name, "is a device, socket or pipe")

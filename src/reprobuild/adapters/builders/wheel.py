@@ -10,6 +10,7 @@ command scripts are ours, so that a new version of it moves no bytes.
 from __future__ import annotations
 
 import base64
+import configparser
 import csv
 import hashlib
 import io
@@ -110,7 +111,7 @@ def _install(
                     "ignore", RuntimeWarning
                 )  # __pycache__ is left out, as it says
                 install(source, destination, {"INSTALLER": b"reprobuild\n"})
-    except (InstallerError, KeyError, AssertionError) as error:
+    except (InstallerError, configparser.Error, KeyError, AssertionError) as error:
         issues = getattr(error, "issues", None) or [str(error) or type(error).__name__]
         raise ReprobuildError(
             "E-WHEEL", f"{label} is no sound wheel: {issues[0]}", archive=label, issues=issues[:20]

@@ -62,6 +62,10 @@ def read_zip(path: Path, intake: Intake) -> None:
                 _take(archive, info, name, intake)
     except DAMAGE as error:
         raise refuse(intake.archive, name, f"cannot be read: {error}") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise refuse(intake.archive, name, f"cannot be read: {error}") from error  # from bz2
 
 
 def _take(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: bytes, intake: Intake) -> None:

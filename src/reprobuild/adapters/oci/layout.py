@@ -161,7 +161,7 @@ def read_layout(files: LayoutFiles, reference: str = "") -> ImageFacts:
 
 def verify_blobs(files: LayoutFiles, image: ImageFacts) -> None:
     """Reads every layer and checks digest, size and diffID; raises E-IMAGE-VERIFY."""
-    from reprobuild.adapters.oci.decompress import uncompressed
+    from reprobuild.adapters.builders.decompress import DAMAGE, decompressed
 
     for layer in image.layers:
         name = blob_name(layer.digest)
@@ -171,9 +171,17 @@ def verify_blobs(files: LayoutFiles, image: ImageFacts) -> None:
                 packed.update(chunk)
                 size += len(chunk)
         inner = hashlib.sha256()
-        with files.open(name) as source:
-            for piece in uncompressed(source, str(layer.digest)):
-                inner.update(piece)
+        try:
+            with files.open(name) as source:
+                magic = source.read(8)
+                source.seek(0)
+                stream = decompressed(source, magic)
+                while piece := stream.read(CHUNK):
+                    inner.update(piece)
+        except DAMAGE as error:
+            raise ReprobuildError(
+                "E-IMAGE-VERIFY", f"layer {layer.digest} cannot be read: {error}"
+            ) from error
         for what, promised, got in (
             ("digest", layer.digest.hex, packed.hexdigest()),
             ("size", str(layer.size), str(size)),
