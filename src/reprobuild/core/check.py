@@ -1,4 +1,4 @@
-"""Whether a flake and its components fit together: references, kinds, cycles, tag patterns.
+"""Whether a flake and its components fit together: references, kinds of input, names.
 
 Each file has passed its own model by then. Nothing here knows lines and columns; a problem says
 its file and key path.
@@ -7,29 +7,68 @@ its file and key path.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-from reprobuild.core.component import Component, CudaModuleStep, Place, Step
+from reprobuild.core.checktag import tag_problems
+from reprobuild.core.component import Component, CudaModuleStep, Step
 from reprobuild.core.cycles import cycle_problems
 from reprobuild.core.flake import Flake, Input, Output
-from reprobuild.core.pattern import FACTS, FIELDS, Pattern, Placeholder, release_values, tag_problem
-from reprobuild.core.problem import Problem, did_you_mean, listed, nearest
+from reprobuild.core.problem import Problem, nearest_of, shown
 from reprobuild.core.project import FLAKE_FILE, component_file
 from reprobuild.core.reference import Ref
-from reprobuild.core.uses import ANY, REPOSITORIES, TREES, uses
+from reprobuild.core.uses import (
+    ANY,
+    IMAGES,
+    REPOSITORIES,
+    ROOTS,
+    TREES,
+    count,
+    uses,
+    uses_source,
+    wants_one,
+)
 
 KeyPath = tuple[str | int, ...]
+PARTS = dict.fromkeys(("root", "cuda"))
 
 
 def check_project(flake: Flake, components: Mapping[str, Component]) -> list[Problem]:
     """Everything that does not fit, the flake's problems first; empty when all is well."""
     problems = list(_Checker(flake, components).run())
     if not problems:
-        # Tags and cycles speak of what is referred to, so only when all references lead somewhere.
-        problems = [
-            *(p for name, output in flake.outputs.items() for p in _tag(name, output, components)),
-            *cycle_problems(flake, components),
-        ]
+        # What follows speaks of what is referred to, so all references must lead somewhere.
+        problems = cycle_problems(flake, components)
+    if not problems:
+        for name, output in flake.outputs.items():
+            problems += tag_problems(flake, name, output, components)
+        problems += _without_effect(flake, components)
     return problems
+
+
+def _without_effect(flake: Flake, components: Mapping[str, Component]) -> Iterator[Problem]:
+    """Heads that would be listed in labels, and be in nothing."""
+    for output_name, output in flake.outputs.items():
+        for name in output.sources:
+            if not uses_source(components[name]):
+                yield Problem(
+                    FLAKE_FILE,
+                    ("outputs", output_name, "sources", name),
+                    f"component `{name}` uses no `source`, so this would have no effect",
+                    at="key",
+                    expected=f"a use of `source` in {component_file(name)}",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A place where a reference stands, and what may stand there."""
+
+    file: str
+    path: KeyPath
+    kinds: frozenset[str]
+    component: str = ""
+    one: bool = False
 
 
 class _Checker:
@@ -39,15 +78,14 @@ class _Checker:
 
     def run(self) -> Iterator[Problem]:
         flake = self.flake
-        if flake.default is not None:
-            yield from self.name(
-                FLAKE_FILE, ("default",), "there is no output", flake.default, flake.outputs
-            )
+        if flake.default is not None and flake.default not in flake.outputs:
+            what = "there is no output"
+            yield unknown(FLAKE_FILE, ("default",), what, flake.default, flake.outputs)
         for name, toolchain in flake.toolchains.items():
             at: KeyPath = ("toolchains", name)
-            yield from self.ref(FLAKE_FILE, (*at, "root"), toolchain.root, TREES | {"oci"})
+            yield from self.ref(toolchain.root, _Use(FLAKE_FILE, (*at, "root"), ROOTS))
             if toolchain.cuda is not None:
-                yield from self.ref(FLAKE_FILE, (*at, "cuda"), toolchain.cuda, TREES)
+                yield from self.ref(toolchain.cuda, _Use(FLAKE_FILE, (*at, "cuda"), TREES))
         for name, output in flake.outputs.items():
             yield from self.output(("outputs", name), output)
         for name, component in self.components.items():
@@ -57,145 +95,142 @@ class _Checker:
 
     def output(self, at: KeyPath, output: Output) -> Iterator[Problem]:
         for index, name in enumerate(output.components):
-            path = (*at, "components", index)
-            yield from self.name(FLAKE_FILE, path, "there is no component", name, self.components)
+            if name not in self.components:
+                yield self.no_component((*at, "components", index), name)
         if output.toolchain is not None:
-            path = (*at, "toolchain")
-            yield from self.name(
-                FLAKE_FILE, path, "there is no toolchain", output.toolchain, self.flake.toolchains
-            )
-        if output.image is not None and output.image.base is not None:
+            yield from self.toolchain(FLAKE_FILE, (*at, "toolchain"), output.toolchain)
+        base = output.image.base if output.image else None
+        if base is not None:
             path = (*at, "image", "base")
-            yield from self.ref(FLAKE_FILE, path, output.image.base, TREES | {"oci"})
-        for name, source in output.sources.items():
-            path = (*at, "sources", name)
-            yield from self.name(
-                FLAKE_FILE, path, "there is no component", name, self.components, at="key"
-            )
-            yield from self.input_of_kind(
-                FLAKE_FILE, (*path, "input"), source.input, REPOSITORIES, "a source has heads and"
-            )
-            component = self.components.get(name)
-            if component is not None and component.input is None:
+            if base.scope == "inputs":
+                yield from self.ref(base, _Use(FLAKE_FILE, path, IMAGES))
+            else:
                 yield Problem(
                     FLAKE_FILE,
                     path,
-                    f"component `{name}` has no `input`, so it has no source to compose",
-                    at="key",
-                    expected=f"`input` in {component_file(name)}",
+                    f"`{base}` cannot be a base; that is an image, named inputs.NAME, and what "
+                    "components bring comes as layers",
+                    expected="inputs.NAME of an oci input",
+                    got=str(base),
                 )
+        for name, source in output.sources.items():
+            path = (*at, "sources", name)
+            yield from self.input((*path, "input"), source.input, REPOSITORIES)
+            if name not in self.components:
+                yield self.no_component(path, name, at_key=True)
 
     # -- the components --------------------------------------------------------------------
 
     def component(self, name: str, component: Component) -> Iterator[Problem]:
         file = component_file(name)
-        if component.input is not None:
-            yield from self.input_of_kind(
-                file, ("input",), component.input, TREES, "a component's source"
-            )
+        if component.input is not None and component.input not in self.flake.inputs:
+            what = "there is no input"
+            yield unknown(file, ("input",), what, component.input, self.flake.inputs)
         for step_name, step in component.steps.items():
-            yield from self.step(file, component, ("steps", step_name), step)
-        yield from self.ref(file, ("result",), component.result, ANY, component)
-        if component.image is not None:
-            yield from self.places(file, component, ("image", "place"), component.image.place)
+            yield from self.step(file, name, ("steps", step_name), step)
+        yield from self.ref(component.result, _Use(file, ("result",), ANY, name))
+        for index, place in enumerate(component.image.place if component.image else ()):
+            path = ("image", "place", index, "from")
+            yield from self.ref(place.source, _Use(file, path, ANY, name))
 
-    def step(self, file: str, component: Component, at: KeyPath, step: Step) -> Iterator[Problem]:
+    def step(self, file: str, component: str, at: KeyPath, step: Step) -> Iterator[Problem]:
         for key, ref, kinds in uses(step):
-            yield from self.ref(file, (*at, *key), ref, kinds, component)
+            use = _Use(file, (*at, *key), kinds, component, wants_one(step))
+            yield from self.ref(ref, use)
         toolchain = getattr(step, "toolchain", None)
         if toolchain is not None:
-            yield from self.name(
-                file, (*at, "toolchain"), "there is no toolchain", toolchain, self.flake.toolchains
-            )
+            yield from self.toolchain(file, (*at, "toolchain"), toolchain)
             found = self.flake.toolchains.get(toolchain)
             if isinstance(step, CudaModuleStep) and found is not None and found.cuda is None:
-                yield Problem(
-                    file,
-                    (*at, "toolchain"),
-                    f"toolchain `{toolchain}` has no `cuda`, which a cuda-module needs",
-                )
-
-    def places(
-        self, file: str, component: Component, at: KeyPath, places: tuple[Place, ...]
-    ) -> Iterator[Problem]:
-        for index, place in enumerate(places):
-            yield from self.ref(file, (*at, index, "from"), place.source, ANY, component)
+                message = f"toolchain `{toolchain}` has no `cuda`, which a cuda-module needs"
+                yield Problem(file, (*at, "toolchain"), message)
 
     # -- names and references --------------------------------------------------------------
 
-    def name(
-        self,
-        file: str,
-        path: KeyPath,
-        what: str,
-        name: str,
-        valid: Mapping[str, object],
-        *,
-        at: str = "value",
-    ) -> Iterator[Problem]:
-        if name not in valid:
-            yield _unknown(file, path, what, name, valid, at_key=at == "key")
+    def no_component(self, path: KeyPath, name: str, *, at_key: bool = False) -> Problem:
+        what = "there is no component"
+        return unknown(FLAKE_FILE, path, what, name, self.components, at_key=at_key)
 
-    def input_of_kind(
-        self, file: str, path: KeyPath, name: str, kinds: frozenset[str], what: str
-    ) -> Iterator[Problem]:
-        inputs = self.flake.inputs
-        if name not in inputs:
-            yield _unknown(file, path, "there is no input", name, inputs)
-        elif inputs[name].kind not in kinds:
-            yield _wrong_kind(file, path, name, inputs[name], kinds)
+    def toolchain(self, file: str, path: KeyPath, name: str) -> Iterator[Problem]:
+        if name not in self.flake.toolchains:
+            yield unknown(file, path, "there is no toolchain", name, self.flake.toolchains)
 
-    def ref(
-        self,
-        file: str,
-        path: KeyPath,
-        ref: Ref,
-        kinds: frozenset[str],
-        component: Component | None = None,
-    ) -> Iterator[Problem]:
+    def input(self, path: KeyPath, name: str, kinds: frozenset[str]) -> Iterator[Problem]:
+        yield from self.ref(Ref("inputs", name), _Use(FLAKE_FILE, path, kinds))
+
+    def ref(self, ref: Ref, use: _Use) -> Iterator[Problem]:
+        """What is wrong with one reference."""
         if ref.scope == "inputs":
-            yield from self.input_of_kind(file, path, ref.name, kinds, "")
+            yield from self.to_input(ref.name, use)
+        elif ref.scope in ("source", "steps") and not use.component:
+            yield Problem(
+                use.file,
+                use.path,
+                f"`{ref}` belongs to a component; a flake names inputs.NAME, components.NAME "
+                "or components.NAME.STEP",
+            )
         elif ref.scope == "source":
-            if component is None:
-                yield Problem(
-                    file, path, "`source` is a component's own; a flake names components and inputs"
-                )
-            elif component.input is None:
-                yield Problem(
-                    file,
-                    path,
-                    "`source` needs an `input`, and this component has none",
-                    expected="the key `input`, naming a git, fixture or path input",
-                )
+            yield from self.to_source(use)
         elif ref.scope == "steps":
-            if component is None:
-                yield Problem(
-                    file,
-                    path,
-                    f"`{ref}` is a component's own; write components.NAME.{ref.name}",
-                )
-            elif ref.name not in component.steps:
-                yield _unknown(file, path, "there is no step", ref.name, component.steps)
+            steps = self.components[use.component].steps
+            if ref.name not in steps:
+                yield unknown(use.file, use.path, "there is no step", ref.name, steps)
         elif ref.scope == "components":
             other = self.components.get(ref.name)
             if other is None:
-                yield _unknown(file, path, "there is no component", ref.name, self.components)
+                what = "there is no component"
+                yield unknown(use.file, use.path, what, ref.name, self.components)
             elif ref.step and ref.step not in other.steps:
-                yield _unknown(
-                    file, path, f"component `{ref.name}` has no step", ref.step, other.steps
-                )
+                what = f"component `{ref.name}` has no step"
+                yield unknown(use.file, use.path, what, ref.step, other.steps)
         elif ref.name not in self.flake.toolchains:
-            yield _unknown(file, path, "there is no toolchain", ref.name, self.flake.toolchains)
-        elif ref.step not in ("root", "cuda"):
-            parts = ("root", "cuda")
-            yield _unknown(
-                file, path, f"toolchain `{ref.name}` has no part", ref.step, dict.fromkeys(parts)
-            )
+            yield from self.toolchain(use.file, use.path, ref.name)
+        elif ref.step not in PARTS:
+            what = f"toolchain `{ref.name}` has no part"
+            yield unknown(use.file, use.path, what, ref.step, PARTS)
         elif ref.step == "cuda" and self.flake.toolchains[ref.name].cuda is None:
-            yield Problem(file, path, f"toolchain `{ref.name}` has no `cuda`")
+            yield Problem(use.file, use.path, f"toolchain `{ref.name}` has no `cuda`")
+
+    def to_input(self, name: str, use: _Use) -> Iterator[Problem]:
+        found = self.flake.inputs.get(name)
+        if found is None:
+            yield unknown(use.file, use.path, "there is no input", name, self.flake.inputs)
+        elif found.kind not in use.kinds:
+            yield _wrong_kind(use, name, found)
+        elif use.one and count(found) > 1:
+            yield Problem(
+                use.file,
+                use.path,
+                f"input `{name}` is {count(found)} files, and one is wanted here; "
+                "unpack or join them in a step of their own",
+                expected="one file or tree",
+                got=f"{count(found)} files",
+            )
+
+    def to_source(self, use: _Use) -> Iterator[Problem]:
+        """`source` is what some output composes for the component, or its `input`."""
+        component = self.components[use.component]
+        names = {
+            output.sources[use.component].input
+            for output in self.flake.outputs.values()
+            if use.component in output.sources
+        }
+        if component.input is not None:
+            names.add(component.input)
+        if not names:
+            yield Problem(
+                use.file,
+                use.path,
+                "`source` needs an `input`: this component has none, and no output gives it one",
+                expected="the key `input`, or a table outputs.NAME.sources." + use.component,
+            )
+        for name in sorted(names):
+            found = self.flake.inputs.get(name)
+            if found is not None and found.kind not in use.kinds:
+                yield _wrong_kind(use, name, found)
 
 
-def _unknown(
+def unknown(
     file: str,
     path: KeyPath,
     what: str,
@@ -204,110 +239,20 @@ def _unknown(
     *,
     at_key: bool = False,
 ) -> Problem:
-    near = nearest(name, valid)
-    there = listed(valid) or "none"
-    return Problem(
-        file,
-        path,
-        f"{what} `{name}`{did_you_mean(near)} (there is: {there})",
-        nearest=near,
-        at="key" if at_key else "value",
-        expected=there,
-        got=name,
-    )
+    """The problem of a name that leads nowhere; `what` begins the sentence."""
+    near, there, message = nearest_of(what, name, valid)
+    at: Literal["key", "value"] = "key" if at_key else "value"
+    return Problem(file, path, message, nearest=near, at=at, expected=there, got=shown(name)[1:-1])
 
 
-def _wrong_kind(
-    file: str, path: KeyPath, name: str, input_: Input, kinds: frozenset[str]
-) -> Problem:
-    expected = listed(kinds)
-    article = "an" if input_.kind == "oci" else "a"
-    one_of = "one of: " if len(kinds) > 1 else ""
+def _wrong_kind(use: _Use, name: str, found: Input) -> Problem:
+    expected = ", ".join(sorted(use.kinds))
+    one_of = "one of: " if len(use.kinds) > 1 else ""
+    article = "an" if found.kind in ("oci", "sdist") else "a"
     return Problem(
-        file,
-        path,
-        f"`{name}` is {article} {input_.kind} input; needed here is {one_of}{expected}",
+        use.file,
+        use.path,
+        f"`{name}` is {article} {found.kind} input; needed here is {one_of}{expected}",
         expected=expected,
-        got=input_.kind,
+        got=found.kind,
     )
-
-
-# -- tags ----------------------------------------------------------------------------------
-
-
-def _tag(name: str, output: Output, components: Mapping[str, Component]) -> Iterator[Problem]:
-    if output.release is None:
-        return
-    path: KeyPath = ("outputs", name, "release", "tag")
-    try:
-        pattern = Pattern.parse(output.release.tag)
-    except ValueError as error:
-        yield Problem(FLAKE_FILE, path, str(error), got=output.release.tag[:200])
-        return
-    samples = release_values(output.release)
-    if output.toolchain is not None:
-        samples["cuda"] = "13.3"
-    for placeholder in pattern.placeholders():
-        problem = _placeholder(path, placeholder, output, components, samples)
-        if problem is not None:
-            yield problem
-            return
-    for key in pattern.names():
-        samples.setdefault(key, _sample(key, components))
-    reason = tag_problem(
-        "".join(
-            part if isinstance(part, str) else samples[part.name][: part.length]
-            for part in pattern.parts
-        )
-    )
-    if reason:
-        yield Problem(FLAKE_FILE, path, f"this gives no OCI tag: {reason}")
-
-
-def _sample(name: str, components: Mapping[str, Component]) -> str:
-    component, _, field = name.partition(".")
-    return (components[component].version or "") if field == "version" else "0" * 40
-
-
-def _placeholder(
-    path: KeyPath,
-    placeholder: Placeholder,
-    output: Output,
-    components: Mapping[str, Component],
-    facts: Mapping[str, str],
-) -> Problem | None:
-    name = placeholder.name
-    if not placeholder.component:
-        if name in facts:
-            return None
-        if name in FACTS:
-            lacks = "release.model-revision" if name == "model-revision" else "a toolchain"
-            return Problem(FLAKE_FILE, path, f"{{{name}}} needs {lacks}, which this output lacks")
-        valid = [*FACTS, *(f"{c}.{f}" for c in output.components for f in FIELDS)]
-        near = nearest(name, valid)
-        return Problem(
-            FLAKE_FILE,
-            path,
-            f"unknown placeholder {{{name}}}{did_you_mean(near)} "
-            f"(there is: {', '.join(FACTS)}, COMPONENT.tree, .commit, .version)",
-            nearest=near,
-            got=name,
-        )
-    if placeholder.component not in output.components:
-        members = dict.fromkeys(output.components)
-        return _unknown(
-            FLAKE_FILE, path, "this output has no component", placeholder.component, members
-        )
-    if placeholder.field not in FIELDS:
-        what = f"component `{placeholder.component}` has no field"
-        return _unknown(FLAKE_FILE, path, what, placeholder.field, dict.fromkeys(FIELDS))
-    component = components[placeholder.component]
-    lacks = "version" if placeholder.field == "version" else "input"
-    if getattr(component, lacks) is None:
-        return Problem(
-            FLAKE_FILE,
-            path,
-            f"{{{name}}} needs `{lacks}`, "
-            f"which {component_file(placeholder.component)} does not have",
-        )
-    return None

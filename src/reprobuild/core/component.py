@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from reprobuild.core.schema import InnerPath, InnerPathOrTop, Model, Name, Reference, problem
+from reprobuild.core.schema import (
+    Argument,
+    EnvName,
+    EnvValue,
+    InnerPath,
+    InnerPathOrTop,
+    Model,
+    Name,
+    Reference,
+    TreePath,
+    problem,
+)
 
 
 class _Step(Model):
@@ -34,8 +45,8 @@ class RootfsStep(_Step):
     kind: Literal["rootfs"]
     packages: tuple[Reference, ...] = Field(min_length=1)
     exclude: tuple[str, ...] = ()
-    links: dict[str, str] = Field(default_factory=dict)
-    files: dict[str, str] = Field(default_factory=dict)
+    links: dict[TreePath, str] = Field(default_factory=dict)
+    files: dict[TreePath, str] = Field(default_factory=dict)
 
 
 class Place(Model):
@@ -61,8 +72,8 @@ class JoinStep(_Step):
 
     kind: Literal["join"]
     place: tuple[Place, ...] = Field(min_length=1)
-    links: dict[str, str] = Field(default_factory=dict)
-    files: dict[str, str] = Field(default_factory=dict)
+    links: dict[TreePath, str] = Field(default_factory=dict)
+    files: dict[TreePath, str] = Field(default_factory=dict)
     executables: tuple[str, ...] = ()
 
 
@@ -70,10 +81,10 @@ class ScriptStep(_Step):
     """A command in the sandbox: `run` (by the root's /bin/sh) or `argv`. Outputs go to $out."""
 
     kind: Literal["script"]
-    run: str | None = None
-    argv: tuple[str, ...] = ()
+    run: Argument | None = None
+    argv: tuple[Argument, ...] = ()
     inputs: dict[Name, Reference] = Field(default_factory=dict)
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     toolchain: Name | None = None
     root: Reference | None = None
     outputs: tuple[Name, ...] = ("out",)
@@ -93,7 +104,7 @@ class PythonWheelStep(_Step):
     backend: str = "setuptools.build_meta"
     requires: tuple[Reference, ...] = ()
     version: str | None = None
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     toolchain: Name | None = None
     root: Reference | None = None
     prefix: InnerPath = "usr/lib/python3/dist-packages"
@@ -121,6 +132,12 @@ def _file_name(text: str) -> str:
     return text
 
 
+def _mode(text: str) -> str:
+    if not re.fullmatch(r"[0-7]{3,4}", text):
+        raise problem("mode", f"{text[:80]!r} is no mode; expected octal digits, such as '0755'")
+    return text
+
+
 Arch = Annotated[str, AfterValidator(_arch)]
 
 
@@ -134,13 +151,13 @@ class CudaModuleStep(_Step):
     arch: tuple[Arch, ...] = Field(min_length=1)
     include: tuple[Reference, ...] = ()
     system_include: tuple[Reference, ...] = ()
-    defines: tuple[str, ...] = ()
+    defines: tuple[Argument, ...] = ()
     std: Literal["c++17", "c++20"] = "c++17"
     optimize: Literal["O0", "O1", "O2", "O3"] = "O3"
-    flags: tuple[str, ...] = ()
-    host_flags: tuple[str, ...] = ()
-    link: tuple[str, ...] = ("cudart",)
-    link_flags: tuple[str, ...] = ()
+    flags: tuple[Argument, ...] = ()
+    host_flags: tuple[Argument, ...] = ()
+    link: tuple[Argument, ...] = ("cudart",)
+    link_flags: tuple[Argument, ...] = ()
     toolchain: Name | None = None
 
 
@@ -159,7 +176,7 @@ Step = Annotated[
 class Owner(Model):
     """Attributes that a tree cannot hold, for one path in the image; `mode` as octal text."""
 
-    mode: str | None = Field(default=None, pattern=r"^[0-7]{3,4}$")
+    mode: Annotated[str, AfterValidator(_mode)] | None = None
     uid: int | None = Field(default=None, ge=0)
     gid: int | None = Field(default=None, ge=0)
 
@@ -168,10 +185,10 @@ class Layer(Model):
     """What of the component goes into an image, and what the contract inside checks."""
 
     place: tuple[Place, ...] = Field(min_length=1)
-    links: dict[str, str] = Field(default_factory=dict)
-    files: dict[str, str] = Field(default_factory=dict)
-    env: dict[str, str] = Field(default_factory=dict)
-    owners: dict[str, Owner] = Field(default_factory=dict)
+    links: dict[TreePath, str] = Field(default_factory=dict)
+    files: dict[TreePath, str] = Field(default_factory=dict)
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
+    owners: dict[TreePath, Owner] = Field(default_factory=dict)
     replace: tuple[str, ...] = ()
     cuda: tuple[InnerPath, ...] = ()
     python: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 from reprobuild.core.component import Component, CudaModuleStep, Step
-from reprobuild.core.flake import Flake
+from reprobuild.core.flake import Flake, Output
 from reprobuild.core.problem import Problem
 from reprobuild.core.project import FLAKE_FILE, component_file
 from reprobuild.core.reference import Ref
@@ -28,14 +28,22 @@ def cycle_problems(flake: Flake, components: Mapping[str, Component]) -> list[Pr
         return [own]
     problems: list[Problem] = []
     for name, output in flake.outputs.items():
-        if output.toolchain is None:
+        default = default_toolchain(flake, output)
+        if default is None:
             problems += _lacking(flake, components, name)
             continue
-        found = _cycle(flake, components, output.toolchain, name)
+        found = _cycle(flake, components, default, name)
         if found is not None:
             return [found]
-        problems += _without_cuda(flake, components, name, output.toolchain)
+        problems += _without_cuda(flake, components, name, default)
     return problems
+
+
+def default_toolchain(flake: Flake, output: Output) -> str | None:
+    """What a step that names no toolchain is built with: the output's, or the only one."""
+    if output.toolchain is None and len(flake.toolchains) == 1:
+        return next(iter(flake.toolchains))
+    return output.toolchain
 
 
 def _node(ref: Ref, component: str) -> str:
@@ -56,10 +64,9 @@ def _graph(flake: Flake, components: Mapping[str, Component], default: str | Non
             if ref is not None:
                 graph[f"toolchains.{name}.{part}"] = [_node(ref, "")]
     for name, component in components.items():
-        # A component stands for its result, and for what it puts into an image.
+        graph[f"components.{name}"] = [_node(component.result, name)]
         places = component.image.place if component.image else ()
-        targets = [component.result, *(place.source for place in places)]
-        graph[f"components.{name}"] = [_node(ref, name) for ref in targets]
+        graph[f"layers.{name}"] = [_node(place.source, name) for place in places]
         for step_name, step in component.steps.items():
             edges = [_node(ref, name) for _, ref, _ in uses(step)]
             chosen = getattr(step, "toolchain", None) or (
@@ -78,7 +85,7 @@ def _cycle(
 ) -> Problem | None:
     graph = _graph(flake, components, default)
     if output:
-        graph = _reachable(graph, [f"components.{c}" for c in flake.outputs[output].components])
+        graph = _reachable(graph, flake.outputs[output])
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -96,9 +103,9 @@ def _cycle(
     return None
 
 
-def _reachable(graph: Graph, start: list[str]) -> Graph:
+def _reachable(graph: Graph, output: Output) -> Graph:
     seen: Graph = {}
-    stack = list(start)
+    stack = [f"{what}.{name}" for name in output.components for what in ("components", "layers")]
     while stack:
         node = stack.pop()
         if node not in seen:
@@ -118,8 +125,7 @@ def _at(node: str, message: str) -> Problem:
 def _steps_of(
     flake: Flake, components: Mapping[str, Component], output: str, default: str | None
 ) -> Iterator[tuple[str, Step]]:
-    start = [f"components.{c}" for c in flake.outputs[output].components]
-    for node in sorted(_reachable(_graph(flake, components, default), start)):
+    for node in sorted(_reachable(_graph(flake, components, default), flake.outputs[output])):
         scope, name, *rest = node.split(".")
         if scope == "components" and rest:
             yield node, components[name].steps[rest[0]]

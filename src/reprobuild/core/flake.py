@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Literal
+import re
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from reprobuild.core.derivation import Isolation
 from reprobuild.core.schema import (
     Commit,
+    EnvName,
+    EnvValue,
     Format,
     GitRef,
     InnerPath,
@@ -53,15 +56,42 @@ class FixtureInput(Model):
     ref: GitRef = "refs/heads/main"
 
 
+_PACKAGE = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]*)\s*"
+    r"(?:={1,2}\s*(?P<version>[A-Za-z0-9][A-Za-z0-9.+:~!_-]*))?\Z"
+)
+
+
 class _Packages(Model):
+    _FORM: ClassVar[str] = "NAME==VERSION"
+    _VERSIONED: ClassVar[bool] = True
+
     name: str | None = None
     version: str | None = None
     packages: tuple[str, ...] = ()
 
+    @field_validator("packages")
+    @classmethod
+    def _written_well(cls, packages: tuple[str, ...]) -> tuple[str, ...]:
+        seen: set[str] = set()
+        for text in packages:
+            match = _PACKAGE.match(text)
+            if match is None:
+                raise problem("package", f"{text[:80]!r} is no package; expected {cls._FORM}")
+            if match["name"] in seen:
+                raise problem("duplicate", f"package {match['name']!r} is listed twice")
+            seen.add(match["name"])
+        return packages
+
     @model_validator(mode="after")
-    def _one_form(self) -> _Packages:
-        if bool(self.packages) == bool(self.name):
-            raise problem("packages", "give either `name` (and `version`) or a list of `packages`")
+    def _one_form(self) -> Self:
+        if bool(self.packages) == bool(self.name) or (self.packages and self.version):
+            raise problem("packages", "give either `name` and `version`, or a list of `packages`")
+        for name, version in self.wanted():
+            if version is None and self._VERSIONED:
+                raise problem("version", f"{name!r} has no version; expected {self._FORM}")
+            if self.name and not _PACKAGE.match(f"{name}={version}" if version else name):
+                raise problem("package", f"{name[:80]!r}, {version!r} is no package and version")
         return self
 
     def wanted(self) -> tuple[tuple[str, str | None], ...]:
@@ -90,6 +120,9 @@ class SdistInput(_Packages):
 
 class DebInput(_Packages):
     """Debian packages from the host's configured archive, or a mirror."""
+
+    _FORM: ClassVar[str] = "NAME or NAME=VERSION"
+    _VERSIONED: ClassVar[bool] = False
 
     kind: Literal["deb"]
     suite: str = "bookworm"
@@ -241,7 +274,7 @@ class ImageConfig(Model):
     """What the container does when it is started."""
 
     base: Reference | None = None
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
     workdir: str = "/"

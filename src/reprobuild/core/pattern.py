@@ -1,8 +1,9 @@
 """The pattern language of image tags.
 
-    {NAME}               codename, revision, date (YYYYMMDD), model-revision, cuda
-    {COMPONENT.FIELD}    FIELD is tree, commit or version of one of the output's components
-    {COMPONENT.FIELD:N}  its first N characters
+    {NAME}               codename, revision, date (YYYYMMDD), or a name in release.runtime, whose
+                         version is written short (13.3 as 133); {NAME.version} is the whole
+    {COMPONENT.FIELD}    tree, commit, version or drv of a component that is in the image
+    {COMPONENT.FIELD:N}  its first N characters; {NAME:N} likewise
 
 Everything else stands for itself. What comes out must be a tag as OCI's distribution
 specification has it.
@@ -14,11 +15,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reprobuild.core.flake import Release
 from reprobuild.errors import ReprobuildError
 
-FACTS = ("codename", "revision", "date", "model-revision", "cuda")
-FIELDS = ("tree", "commit", "version")
+FACTS = ("codename", "revision", "date")
+FIELDS = ("tree", "commit", "version", "drv")
 
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z")
 _PLACEHOLDER = re.compile(
@@ -124,15 +124,3 @@ def tag_problem(text: str) -> str:
         return f"it begins with {text[0]!r}; a tag begins with a letter, a digit or '_'"
     bad = next(c for c in text if not re.match(r"[A-Za-z0-9._-]", c))
     return f"{bad!r} in {text!r}; a tag has letters, digits, '.', '_' and '-'"
-
-
-def release_values(release: Release) -> dict[str, str]:
-    """The facts that the release itself states; `cuda` and the components' come from elsewhere."""
-    values = {
-        "codename": release.codename,
-        "revision": release.revision,
-        "date": release.date.strftime("%Y%m%d"),
-    }
-    if release.model_revision is not None:
-        values["model-revision"] = release.model_revision
-    return values

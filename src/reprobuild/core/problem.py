@@ -48,6 +48,14 @@ def listed(names: Iterable[str], limit: int = 12) -> str:
     return text + (f" and {more} more" if more > 0 else "")
 
 
+def nearest_of(what: str, name: str, valid: Iterable[str]) -> tuple[str, str, str]:
+    """The nearest name, the valid ones as text, and `WHAT NAME; did you mean …? (there is: …)`."""
+    names = list(valid)
+    near = nearest(name, names)
+    there = listed(names) or "none"
+    return near, there, f"{what} `{name}`{did_you_mean(near)} (there is: {there})"
+
+
 def shown(value: object, limit: int = 60) -> str:
     """A value for a message, as TOML would write it, cut and without control characters."""
     if isinstance(value, bool):

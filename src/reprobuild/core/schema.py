@@ -77,10 +77,29 @@ def _inner_path(text: str) -> str:
     return "/".join(parts)
 
 
+def _tree_path(text: str) -> str:
+    # As a key: two spellings of one path must not both be accepted.
+    if _inner_path(text) != text:
+        raise _problem("path", f"{text[:120]!r} has no '/' at its beginning or end")
+    return text
+
+
 def _relative_path(text: str) -> str:
     if text.startswith("/"):
         raise _problem("path", f"{text[:120]!r} must be relative to the flake's directory")
     return _inner_path(text)
+
+
+def _env_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
+        raise _problem("env", f"{text[:80]!r} cannot be the name of an environment variable")
+    return text
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise _problem("nul", f"{text[:80]!r} holds a NUL character")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +124,16 @@ Blake3Text = Annotated[
     BeforeValidator(lambda v: v.removeprefix("blake3:") if isinstance(v, str) else v),
     AfterValidator(lambda v: _hex((64,), "BLAKE3 digest (64 hex digits)", v)),
 ]
+EnvName = Annotated[str, AfterValidator(_env_name)]
+EnvValue = Annotated[str, AfterValidator(_no_nul)]
+Argument = EnvValue
 Commit = Annotated[
     str, AfterValidator(lambda v: _hex((40, 64), "full commit or tree (40 or 64 hex digits)", v))
 ]
 GitRef = Annotated[str, AfterValidator(_git_ref)]
 InnerPath = Annotated[str, AfterValidator(_inner_path)]
 InnerPathOrTop = Annotated[str, AfterValidator(lambda v: _inner_path(v) if v else v)]
+TreePath = Annotated[str, AfterValidator(_tree_path)]
 RelativePath = Annotated[str, AfterValidator(_relative_path)]
 
 

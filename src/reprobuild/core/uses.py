@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reprobuild.core.component import (
+    Component,
     CudaModuleStep,
     JoinStep,
     PythonWheelStep,
@@ -14,6 +15,7 @@ from reprobuild.core.component import (
     UnpackStep,
     WheelInstallStep,
 )
+from reprobuild.core.flake import DebInput, Input, SdistInput, WheelInput
 from reprobuild.core.reference import Ref
 
 KeyPath = tuple[str | int, ...]
@@ -21,7 +23,8 @@ KeyPath = tuple[str | int, ...]
 TREES = frozenset({"git", "fixture", "path"})
 REPOSITORIES = frozenset({"git", "fixture"})
 ARCHIVES = frozenset({"wheel", "sdist", "url"})
-ROOTS = TREES | {"oci"}
+IMAGES = frozenset({"oci"})
+ROOTS = TREES | IMAGES
 ANY = ROOTS | ARCHIVES | {"deb"}
 
 
@@ -54,6 +57,29 @@ def uses(step: Step) -> Iterator[tuple[KeyPath, Ref, frozenset[str]]]:
             yield ("include", index), ref, TREES
         for index, ref in enumerate(step.system_include):
             yield ("system-include", index), ref, TREES
+
+
+def wants_one(step: Step) -> bool:
+    """Whether an input of several files cannot stand in the step's references."""
+    return isinstance(step, (ScriptStep, WheelInstallStep))
+
+
+def uses_source(component: Component) -> bool:
+    """Whether anything in the component refers to `source`."""
+    refs = [
+        component.result,
+        *(ref for step in component.steps.values() for _, ref, _ in uses(step)),
+    ]
+    if component.image is not None:
+        refs += [place.source for place in component.image.place]
+    return any(ref.scope == "source" for ref in refs)
+
+
+def count(declared: Input) -> int:
+    """How many files or trees an input is."""
+    if isinstance(declared, (WheelInput, SdistInput, DebInput)):
+        return len(declared.wanted())
+    return 1
 
 
 def needs_toolchain(step: Step) -> bool:

@@ -40,7 +40,7 @@ def noun(model: type[BaseModel], table: object) -> str:
         return _NOUNS[model.__name__]
     what = next((w for w in ("Input", "Step", "Pin") if model.__name__.endswith(w)), "table")
     kind = table.get("kind", "") if isinstance(table, Mapping) else ""
-    article = "an" if str(kind)[:1] in tuple("aeiou") else "a"
+    article = "an" if kind in ("oci", "sdist") else "a"
     return f"{article} {kind} {what.lower()}"
 
 
