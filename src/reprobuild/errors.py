@@ -329,6 +329,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             Exit.ENVIRONMENT, "the disk is full", "free some space; nothing was left half-written"
         ),
         # -- 9: a check that did not hold (images) ------------------------------------------
+        "E-BISECT": Code(
+            Exit.CHECK,
+            "the command does not tell the base from the whole stack",
+            "give a command that passes on the base and fails with all heads",
+        ),
         "E-AUDIT": Code(
             Exit.CHECK,
             "open pull requests are neither included nor excluded, or have moved",

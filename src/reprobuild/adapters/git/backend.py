@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, BinaryIO
 
@@ -19,7 +21,7 @@ from reprobuild.core.integration.backend import (
 )
 from reprobuild.errors import ReprobuildError
 
-_BRANCH = "refs/heads/none"
+_HEX = re.compile(rb"[0-9a-f]+")
 
 
 class GitRepository:
@@ -30,6 +32,7 @@ class GitRepository:
         self.git_version = plumbing.version()
         self._shown: tuple[GitOid, dict[bytes, GitOid]] | None = None
         self._commits: dict[GitOid, Commit] = {}
+        self._merges: dict[tuple[GitOid, GitOid], MergeOutcome] = {}
 
     def run(
         self, *argv: str, stdin: bytes = b"", ok: Sequence[int] = (0,), index: bool = False
@@ -122,7 +125,13 @@ class GitRepository:
         self._shown = (tree, found)
 
     def merge(self, ours: GitOid, theirs: GitOid) -> MergeOutcome:
-        """Merges commit `theirs` into commit `ours`."""
+        """Merges commit `theirs` into commit `ours`; the same merge is done once."""
+        known = self._merges.get((ours, theirs))
+        if known is None:
+            known = self._merges[ours, theirs] = self._merge(ours, theirs)
+        return known
+
+    def _merge(self, ours: GitOid, theirs: GitOid) -> MergeOutcome:
         self._show_attributes(self.commit(ours).tree)
         status, out, stderr = self.run(
             "merge-tree", "--write-tree", "-z", "--messages", ours.hex, theirs.hex, ok=(0, 1, 128)
@@ -191,6 +200,48 @@ class GitRepository:
         self._show_attributes(new)
         status, out, _ = self.run("diff", "--check", old.hex, new.hex, ok=(0, 1, 2, 3))
         return out.decode("utf-8", "replace").strip() if status else ""
+
+    # -- explaining ------------------------------------------------------------------------
+
+    def blame(self, commit: GitOid, path: bytes) -> list[GitOid]:
+        """For each line of a file, the first-parent ancestor of `commit` that brought it."""
+        _, out, _ = self.run(
+            "blame", "--first-parent", "--porcelain", commit.hex, "--", os.fsdecode(path)
+        )
+        lines: list[GitOid] = []
+        current: GitOid | None = None
+        for row in out.split(b"\n"):
+            if row.startswith(b"\t"):
+                assert current is not None
+                lines.append(current)
+                continue
+            first = row.split(b" ", 1)[0]
+            if len(first) in (40, 64) and _HEX.fullmatch(first):
+                current = plumbing.oid(first)
+        return lines
+
+    def first_parents(self, since: GitOid, until: GitOid, paths: Sequence[bytes]) -> list[GitOid]:
+        """The first-parent commits after `since` up to `until` that touch `paths`, oldest first."""
+        wanted = [":(literal)" + os.fsdecode(p) for p in paths]
+        _, out, _ = self.run(
+            "rev-list", "--first-parent", "--reverse", f"{since}..{until}", "--", *wanted
+        )
+        return [plumbing.oid(line) for line in out.split()]
+
+    def patch_ids(self, commits: Sequence[GitOid]) -> Mapping[GitOid, str]:
+        """git-patch-id(1) of commits that are no merges."""
+        names = "".join(f"{c}\n" for c in commits).encode()
+        _, diff, _ = self.run("diff-tree", "--stdin", "-p", "--root", stdin=names)
+        _, out, _ = self.run("patch-id", "--stable", stdin=diff)
+        rows = (line.split() for line in out.splitlines())
+        return {plumbing.oid(commit): patch.decode() for patch, commit in rows}
+
+    def range_diff(self, base: GitOid, old: GitOid, new: GitOid) -> str:
+        """git-range-diff(1) between what two commits have beyond `base`."""
+        _, out, _ = self.run(
+            "range-diff", "--no-color", "--creation-factor=80", f"{base}..{old}", f"{base}..{new}"
+        )
+        return out.decode("utf-8", "replace").rstrip()
 
 
 def split_nul(out: IO[bytes]) -> Iterator[bytes]:

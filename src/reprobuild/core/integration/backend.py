@@ -167,6 +167,22 @@ class Repository(Protocol):
         """What `git diff --check` complains about; empty when nothing."""
         ...
 
+    def blame(self, commit: GitOid, path: bytes) -> list[GitOid]:
+        """For each line of a file, the first-parent ancestor of `commit` that brought it."""
+        ...
+
+    def first_parents(self, since: GitOid, until: GitOid, paths: Sequence[bytes]) -> list[GitOid]:
+        """The first-parent commits after `since` up to `until` that touch `paths`, oldest first."""
+        ...
+
+    def patch_ids(self, commits: Sequence[GitOid]) -> Mapping[GitOid, str]:
+        """git-patch-id(1) of commits that are no merges. They lie; they only explain."""
+        ...
+
+    def range_diff(self, base: GitOid, old: GitOid, new: GitOid) -> str:
+        """git-range-diff(1) between what two commits have beyond `base`."""
+        ...
+
 
 PatchReader = Callable[[str], bytes]
 """Gives the content of a source patch or a recorded resolution by its relative path."""

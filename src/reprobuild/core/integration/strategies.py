@@ -61,6 +61,7 @@ class Stack:
     tree: GitOid
     base_tree: GitOid
     graph: Graph
+    remark: bool = True
     steps: list[Step] = field(default_factory=list)
 
     @classmethod
@@ -73,6 +74,13 @@ class Stack:
         commits = [c for c in spec.commits_needed() if c != spec.base]
         graph = repository.graph(spec.base, commits) if commits else Graph(spec.base)
         return cls(spec, repository, read, spec.base, base_tree, base_tree, graph)
+
+    def fresh(self) -> Stack:
+        """The bare base again, for a trial: nothing is remarked on, only trees matter."""
+        base, tree = self.spec.base, self.base_tree
+        return Stack(
+            self.spec, self.repository, self.read, base, tree, tree, self.graph, remark=False
+        )
 
     def contained_in(self, head: GitOid) -> int:
         """The number of an earlier head whose history holds `head`; 0 when none does."""
@@ -172,6 +180,8 @@ class Stack:
         Most heads are told apart without a merge: one that changes a path which the base left as
         it was since they parted cannot be absorbed.
         """
+        if not self.remark:
+            return False
         frontier = self.graph.frontier(head)
         parted = frontier.pop() if len(frontier) == 1 else None
         if parted is None:

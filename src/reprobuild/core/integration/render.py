@@ -1,0 +1,111 @@
+"""Integrations, conflicts and stack maps as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reprobuild.core.integration.absorb import Absorption
+from reprobuild.core.integration.algebra import COLLIDE, COMMUTE, Algebra
+from reprobuild.core.integration.conflict import ConflictPath, Explanation, Hunk
+from reprobuild.core.integration.model import Integration, IntegrationSpec
+
+_WIDTH = 46
+_LINES = 12
+
+
+def integration_text(spec: IntegrationSpec, done: Integration) -> Iterator[str]:
+    """One line a head, then the identities."""
+    titles = {h.number: h.title for h in spec.heads}
+    for head in done.heads:
+        remarks = []
+        if head.squashed_in_base:
+            remarks.append("squashed in the base")
+        if head.contained_in:
+            remarks.append(f"contained in PR #{head.contained_in}")
+        if head.resolved:
+            remarks.append("resolved by record: " + ", ".join(head.resolved))
+        tail = f"  [{'; '.join(remarks)}]" if remarks else ""
+        number = f"#{head.number}"
+        title = titles[head.number]
+        yield f"  {number:>7} {head.head.hex[:12]}  {head.disposition.value}{tail}  {title}".rstrip()
+    yield f"tree          {done.tree}"
+    yield f"patch_sha256  {done.patch_sha256.hex}"
+    yield f"patch_digest  {done.patch_digest}"
+
+
+def explanation_text(found: Explanation) -> Iterator[str]:
+    """Why a head does not go on."""
+    commit = f" (commit {found.commit.hex[:12]})" if found.commit else ""
+    if found.with_heads:
+        who = ", ".join(f"#{n}" for n in found.with_heads)
+        yield f"PR #{found.number}{commit} collides with {who}"
+    else:
+        yield f"PR #{found.number}{commit} collides with the base itself"
+    for path in found.paths:
+        yield from _path_text(found.number, path)
+    for same in found.same_change:
+        yield f"  note: {same}"
+    smallest = ", ".join(f"#{n}" for n in (*found.minimal, found.number))
+    yield f"  smallest set that cannot stand together: {smallest}"
+    if found.order is None:
+        yield f"  no order works that only moves PR #{found.number}"
+    else:
+        yield "  an order that works: " + ", ".join(f"#{n}" for n in found.order)
+
+
+def _path_text(number: int, path: ConflictPath) -> Iterator[str]:
+    by = ", ".join(f"#{n}" for n in path.touched_by) or "no earlier head"
+    yield f"  {path.path}: {path.kind}; touched before by {by}"
+    for hunk in path.hunks:
+        yield from _hunk_text(number, hunk)
+
+
+def _hunk_text(number: int, hunk: Hunk) -> Iterator[str]:
+    by = ", ".join(f"#{n}" if n else "base" for n in hunk.ours_by) or "lines removed"
+    yield f"    {f'stack ({by})':<{_WIDTH}} | PR #{number}"
+    count = max(len(hunk.ours), len(hunk.theirs))
+    for index in range(min(count, _LINES)):
+        left = _cut(hunk.ours[index] if index < len(hunk.ours) else "")
+        right = _cut(hunk.theirs[index] if index < len(hunk.theirs) else "")
+        yield f"    {left:<{_WIDTH}} | {right}".rstrip()
+    if count > _LINES:
+        yield f"    … {count - _LINES} more lines"
+
+
+def _cut(line: str) -> str:
+    line = "".join(c if c.isprintable() else "·" for c in line.expandtabs(4))
+    return line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
+
+
+def algebra_text(found: Algebra, absorbed: list[Absorption]) -> Iterator[str]:
+    """The stack's map."""
+    states = {a.number: a for a in absorbed}
+    for head in found.heads:
+        notes = []
+        if found.needs.get(head.number):
+            notes.append("needs " + ", ".join(f"#{n}" for n in found.needs[head.number]))
+        for pair in found.pairs:
+            if head.number != pair.second or pair.relation == COMMUTE:
+                continue
+            verb = "collides with" if pair.relation == COLLIDE else "order matters with"
+            notes.append(f"{verb} #{pair.first}")
+        state = states.get(head.number)
+        if state is not None and state.state == "absorbed":
+            notes.append("its content is in the base already")
+        elif state is not None and state.state == "squashed_then_edited" and state.at:
+            notes.append(f"squashed into the base at {state.at.hex[:12]} and edited since")
+        elif state is not None and state.state == "contained":
+            notes.append("in the base already")
+        number = f"#{head.number}"
+        yield f"  {number:>7}  {'; '.join(notes) or 'commutes with every other head'}"
+    for without in found.without:
+        if without.tree is None:
+            yield f"  without #{without.number}: #{without.fails_at} does not go on"
+        else:
+            yield f"  without #{without.number}: tree {without.tree}"
+    core = ", ".join(f"#{n}" for n in found.core) or "no head"
+    yield f"order-independent core: {core}; tree {found.core_tree}"
+    if found.tree is not None:
+        yield f"tree of the whole stack: {found.tree}"
+    else:
+        yield f"the stack stops at PR #{found.failed}"
