@@ -10,9 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reprobuild.core.derivation import SANDBOX, Isolation
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import NullReporter, Reporter
 from reprobuild.settings import Settings
 
 if TYPE_CHECKING:
@@ -20,7 +18,9 @@ if TYPE_CHECKING:
     from reprobuild.adapters.git.fetcher import GitSources
     from reprobuild.adapters.git.files import Pending
     from reprobuild.adapters.git.forge import Forge
+    from reprobuild.adapters.store.glance import Glance
     from reprobuild.adapters.store.store import LocalStore
+    from reprobuild.core.derivation import Isolation
     from reprobuild.core.digest import Digest
     from reprobuild.core.graph import Graph
     from reprobuild.core.image import ImageFacts
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from reprobuild.engine.pinning import Pinner
     from reprobuild.engine.plan import Plan
     from reprobuild.engine.realize import Realizer
-    from reprobuild.ports import Fetcher
+    from reprobuild.ports import Fetcher, Reporter
 
 MINIMUM_SPACE = 2 * 2**30
 """Bytes that must be free before anything is built."""
@@ -73,6 +73,17 @@ class App:
         self._closers.append(store.close)
         return store
 
+    def glance(self) -> Glance | None:
+        """A cheap look into the store; None when there is none yet."""
+        from reprobuild.adapters.store.glance import Glance
+
+        try:
+            return Glance(self.settings.store_path)
+        except ReprobuildError as error:
+            if error.code != "E-NO-STORE":
+                raise
+            return None
+
     @cached_property
     def project(self) -> Project:
         """Flake, components and lock, read and checked."""
@@ -91,6 +102,8 @@ class App:
         if not self.settings.quiet:
             reporters.append(self._terminal_reporter())
         if not reporters:
+            from reprobuild.ports import NullReporter
+
             return NullReporter()
         from reprobuild.adapters.report.fanout import Fanout
 
@@ -280,6 +293,7 @@ class App:
 
         Raises E-SANDBOX…, E-DISK-SPACE.
         """
+        from reprobuild.core.derivation import SANDBOX
         from reprobuild.engine.plan import Deed
 
         fetches, builds = plan.of(Deed.FETCH), plan.of(Deed.BUILD)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from reprobuild.core.project import FLAKE_FILE
+from reprobuild.core.files import FLAKE_FILE
 from reprobuild.errors import ReprobuildError
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def lock(app: App, update: tuple[str, ...], check: bool) -> None:
     """Pin every input to content, and every source to its integration tree."""
     from reprobuild.adapters.toml.render_lock import render_lock, write_lock
-    from reprobuild.core.project import LOCK_FILE
+    from reprobuild.core.files import LOCK_FILE
     from reprobuild.engine.lock import Locker, Update, open_outputs
 
     if check and update:
@@ -54,8 +54,8 @@ def lock(app: App, update: tuple[str, ...], check: bool) -> None:
 def _check(app: App) -> None:
     """Complete and current, judged from the files alone: no network, no build."""
     from reprobuild.adapters.toml.render_lock import render_lock
+    from reprobuild.core.files import LOCK_FILE
     from reprobuild.core.graph import Graph
-    from reprobuild.core.project import LOCK_FILE
     from reprobuild.engine.evaluate import Evaluator
 
     project = app.project

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -37,6 +38,6 @@ def log(app: App, /, derivation: str, installable: str) -> None:
     try:
         with path.open("rb") as file:
             while chunk := file.read(1 << 16):
-                click.get_binary_stream("stdout").write(chunk)
+                sys.stdout.buffer.write(chunk)
     except FileNotFoundError as error:
         raise ReprobuildError("E-USAGE", f"the log {path} is gone", file=str(path)) from error

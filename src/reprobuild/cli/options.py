@@ -31,13 +31,17 @@ def machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def split_directory(text: str) -> tuple[str | None, str]:
+    """`DIR#REST` in its two parts; the directory is None where none was given."""
+    directory, hash_, rest = text.rpartition("#")
+    return (directory if hash_ else None), rest
+
+
 def in_flake(app: App, texts: tuple[str, ...]) -> tuple[App, tuple[str, ...]]:
     """The app in the directory that `DIR#…` names, and the installables without it.
 
     Raises E-USAGE when two directories are named at once.
     """
-    from reprobuild.core.installable import split_directory
-
     parts = [split_directory(text) for text in texts]
     directories = {directory for directory, _ in parts if directory is not None}
     if len(directories) > 1:

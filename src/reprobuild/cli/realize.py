@@ -59,17 +59,15 @@ def realize(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
 
 def _remembered(app: App, names: Sequence[str], wishes: Mapping[str, Any]) -> dict[str, Any] | None:
     """The answer without a look at anything but the store's memo."""
-    from reprobuild.engine.results import Memory
+    from reprobuild.engine.recall import recall
 
-    store = app.store
-    answer = Memory(store, store, app.flake_dir).recall(names, wishes)
+    glance = app.glance()
+    answer = recall(glance, app.flake_dir, names, wishes) if glance is not None else None
     if answer is None:
         return None
-    document = dict(answer.document)
-    counts = dict.fromkeys(document["counts"], 0)
-    counts["reused"] = len(document["outputs"])
-    document["counts"] = counts
-    return document
+    counts = dict.fromkeys(answer["counts"], 0)
+    counts["reused"] = len(answer["outputs"])
+    return {**answer, "counts": counts}
 
 
 def _realize(
@@ -82,7 +80,8 @@ def _realize(
     from reprobuild.cli.evaluation import evaluate, parse_overrides, watched_paths
     from reprobuild.core.derivation import Isolation
     from reprobuild.engine.fingerprint import fingerprint
-    from reprobuild.engine.results import Memory, keep_document, root_name
+    from reprobuild.engine.recall import root_name
+    from reprobuild.engine.results import keep_document, memo
 
     watched = watched_paths(app)
     key = fingerprint(app.flake_dir, watched, dict(wishes))
@@ -106,9 +105,7 @@ def _realize(
             kept = _closure(app, graph, place.drv, done)
             app.store.set_root(store_root, keep_document(kept, {"answer": answer}))
         if plain:
-            Memory(app.store, app.store, app.flake_dir).remember(
-                names, dict(wishes), watched, answer, key, isolation.value
-            )
+            app.store.set_root(*memo(app.flake_dir, names, watched, answer, key))
     if options["out_link"]:
         _link(app, Path(options["out_link"]), answer)
     return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -103,7 +104,7 @@ def cat(app: App, /, digest: str) -> None:
         return
     with app.store.open_blob(wanted) as file:
         while chunk := file.read(1 << 16):
-            click.get_binary_stream("stdout").write(chunk)
+            sys.stdout.buffer.write(chunk)
 
 
 def _plain(value: Any) -> dict[str, Any]:

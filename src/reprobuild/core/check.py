@@ -13,9 +13,9 @@ from typing import Literal
 from reprobuild.core.checktag import tag_problems
 from reprobuild.core.component import Component, CudaModuleStep, Step
 from reprobuild.core.cycles import cycle_problems
+from reprobuild.core.files import FLAKE_FILE, component_file
 from reprobuild.core.flake import Flake, Input, Output
 from reprobuild.core.problem import Problem, nearest_of, shown
-from reprobuild.core.project import FLAKE_FILE, component_file
 from reprobuild.core.reference import Ref
 from reprobuild.core.uses import (
     ANY,

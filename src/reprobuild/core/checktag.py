@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from reprobuild.core.component import Component
+from reprobuild.core.files import FLAKE_FILE, component_file
 from reprobuild.core.flake import Flake, Output
 from reprobuild.core.kinds.labels import tag_values
 from reprobuild.core.pattern import FIELDS, Pattern, Placeholder, tag_problem
 from reprobuild.core.problem import Problem, nearest_of
-from reprobuild.core.project import FLAKE_FILE, component_file
 from reprobuild.core.uses import REPOSITORIES, count
 
 KeyPath = tuple[str | int, ...]

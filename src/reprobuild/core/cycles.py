@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 from reprobuild.core.component import Component, CudaModuleStep, Step
+from reprobuild.core.files import FLAKE_FILE, component_file
 from reprobuild.core.flake import Flake, Output
 from reprobuild.core.problem import Problem
-from reprobuild.core.project import FLAKE_FILE, component_file
 from reprobuild.core.reference import Ref
 from reprobuild.core.uses import needs_toolchain, uses
 

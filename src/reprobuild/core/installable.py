@@ -20,12 +20,6 @@ class Installable:
         return self.output + (f".{self.component}" if self.component else "")
 
 
-def split_directory(text: str) -> tuple[str | None, str]:
-    """`DIR#REST` in its two parts; the directory is None where none was given."""
-    directory, hash_, rest = text.rpartition("#")
-    return (directory if hash_ else None), rest
-
-
 def parse_installable(text: str, flake: Flake) -> Installable:
     """From `OUTPUT[.COMPONENT]`, empty for the default; raises E-UNKNOWN-INSTALLABLE."""
     name, dot, component = text.partition(".")

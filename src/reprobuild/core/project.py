@@ -9,10 +9,6 @@ from reprobuild.core.component import Component
 from reprobuild.core.flake import Flake
 from reprobuild.core.lock import Lock
 
-FLAKE_FILE = "flake-like.toml"
-LOCK_FILE = "flake-like.lock"
-COMPONENT_DIRECTORY = "derivations"
-
 
 @dataclass(frozen=True, slots=True)
 class Project:
@@ -26,8 +22,3 @@ class Project:
     components: Mapping[str, Component]
     lock: Lock | None = None
     texts: Mapping[str, bytes] = field(default_factory=dict)
-
-
-def component_file(name: str) -> str:
-    """The path, relative to the project, of the file that describes component `name`."""
-    return f"{COMPONENT_DIRECTORY}/{name}.toml"

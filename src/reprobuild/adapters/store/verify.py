@@ -20,7 +20,8 @@ from reprobuild.adapters.store.records import (
     parse_record,
     parse_reference,
 )
-from reprobuild.adapters.store.roots import parse_keep, root_name
+from reprobuild.adapters.store.names import root_name
+from reprobuild.adapters.store.roots import parse_keep
 from reprobuild.adapters.store.verify_made import check_materialised
 from reprobuild.adapters.store.verify_report import Known, Problem, Report, content_problem
 from reprobuild.core.digest import Digest, tagged

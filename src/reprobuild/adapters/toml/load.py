@@ -14,10 +14,11 @@ from reprobuild.adapters.toml.positions import Positions
 from reprobuild.adapters.toml.read import Parsed, dotted, read_toml
 from reprobuild.core.check import check_project
 from reprobuild.core.component import Component
+from reprobuild.core.files import COMPONENT_DIRECTORY, FLAKE_FILE, LOCK_FILE
 from reprobuild.core.flake import Flake
 from reprobuild.core.lock import Lock
 from reprobuild.core.problem import Problem, shown
-from reprobuild.core.project import COMPONENT_DIRECTORY, FLAKE_FILE, LOCK_FILE, Project
+from reprobuild.core.project import Project
 from reprobuild.core.schema import is_name
 from reprobuild.errors import ReprobuildError
 

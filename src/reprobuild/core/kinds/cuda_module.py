@@ -13,7 +13,7 @@ from reprobuild.core.component import CudaModuleStep
 from reprobuild.core.derivation import SANDBOX, Derivation, Hints, Input
 from reprobuild.core.kinds.context import Located, StepContext, hints
 from reprobuild.core.reference import Ref
-from reprobuild.core.sandboxenv import base_environment
+from reprobuild.core.sandboxenv import TEMPORARY_DIRECTORY, base_environment
 from reprobuild.errors import ReprobuildError
 
 CUDA = "/cuda"
@@ -120,7 +120,7 @@ def _compile(spec: CudaModuleStep, unit: str) -> tuple[str, ...]:
     return (
         f"{CUDA}/bin/nvcc",
         *("-c", path, "-o", "/out/out/unit.o"),
-        *("--keep", "--keep-dir", "/tmp", f"--frandom-seed={unit}", "--threads=1"),
+        *("--keep", "--keep-dir", TEMPORARY_DIRECTORY, f"--frandom-seed={unit}", "--threads=1"),
         *gencode,
         *(f"-std={spec.std}", f"-{spec.optimize}", "--compiler-options=-fPIC"),
         *includes,

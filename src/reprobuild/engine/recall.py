@@ -1,0 +1,58 @@
+"""The memo that makes a run with nothing to do nearly free.
+
+`engine/results.py` writes, beside the root of each installable, a root `NAME@DIR=result` that
+holds the answer under a fingerprint of all that decided it. Reading it needs no model, no graph
+and no library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from reprobuild.core.digest import Digest
+from reprobuild.engine.fingerprint import fingerprint
+
+
+class Glance(Protocol):
+    """The little that is asked of a store."""
+
+    def root(self, name: str) -> bytes | None:
+        """A root's document, or None."""
+        ...
+
+    def has_tree(self, hex_digest: str) -> bool:
+        """Whether a tree is here."""
+        ...
+
+
+def root_name(installable: str, directory: Path) -> str:
+    """The root of an installable of the flake at `directory`."""
+    return f"{installable}@{Digest.of(str(directory).encode()).short}"
+
+
+def memo_name(installables: Sequence[str], directory: Path) -> str:
+    """The root that remembers the answer for these installables together."""
+    return root_name("+".join(installables) or "default", directory) + "=result"
+
+
+def recall(
+    store: Glance, directory: Path, installables: Sequence[str], wishes: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The answer to exactly this question, if nothing that decides it has changed and all that
+    it names is still here; None where the slow way has to be taken."""
+    data = store.root(memo_name(installables, directory))
+    if data is None:
+        return None
+    memo = json.loads(data)
+    if memo["fingerprint"] != fingerprint(directory, memo["watched"], dict(wishes)).hex:
+        return None
+    answer: dict[str, Any] = memo["answer"]
+    trees = [entry["tree"].removeprefix(Digest.PREFIX) for entry in answer["outputs"].values()]
+    if not all(store.has_tree(tree) for tree in trees):
+        return None
+    if not all(Path(entry["path"]).exists() for entry in answer["outputs"].values()):
+        return None
+    return answer
