@@ -60,6 +60,8 @@ class ImageReference:
         head, colon, tag = name.rpartition(":")
         if colon and "/" not in tag:
             name = head
+            if not _TAG.match(tag):
+                raise _bad(text, "the tag is empty or has characters that no tag may have")
         else:
             tag = ""
         host, slash, repository = name.partition("/")
@@ -71,8 +73,6 @@ class ImageReference:
             repository = f"library/{repository}"
         if not _HOST.match(host) or not _REPOSITORY.match(repository) or len(repository) > 255:
             raise _bad(text, "a repository is lower-case words joined by '/'")
-        if tag and not _TAG.match(tag):
-            raise _bad(text, "the tag has characters that no tag may have")
         return cls("registry", host, repository, tag=tag or "latest", digest=digest)
 
     @property

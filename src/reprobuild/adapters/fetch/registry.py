@@ -11,6 +11,7 @@ import os
 import re
 import threading
 import time
+import warnings
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,7 +59,9 @@ def docker_login(host: str) -> Login:
         if path is not None and not path.is_file():
             continue
         try:
-            found = auth.load_config(str(path) if path else None).resolve_authconfig(key)
+            with warnings.catch_warnings():  # what it warns of is an error here
+                warnings.simplefilter("ignore")
+                found = auth.load_config(str(path) if path else None).resolve_authconfig(key)
         except (errors.DockerException, ValueError, OSError) as error:
             # The error's text may quote what the helper printed.
             raise TransferError(
