@@ -6,6 +6,7 @@ import gzip
 import io
 import tarfile
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from reprobuild.adapters.builders import builtins
 from reprobuild.adapters.oci.storelayout import store_layout
@@ -32,7 +33,7 @@ REFERENCE = "example/quick:v1"
 def layer(
     store: ContentStore,
     files: Mapping[str, Given],
-    beneath: Mapping[str, Digest] = {},
+    beneath: Mapping[str, Digest] = MappingProxyType({}),
     **params: Value,
 ) -> Mapping[str, Digest]:
     """The outputs of a layer step over a tree of the files."""
@@ -43,7 +44,7 @@ def layer(
 def image(
     store: ContentStore,
     layers: Mapping[str, Mapping[str, Digest]],
-    beneath: Mapping[str, Digest] = {},
+    beneath: Mapping[str, Digest] = MappingProxyType({}),
     **params: Value,
 ) -> Digest:
     """An image of the layers (component name to the outputs of its layer step)."""
@@ -63,7 +64,7 @@ def image(
 def foreign_image(
     store: ContentStore,
     layers: Sequence[Sequence[tuple[tarfile.TarInfo, bytes]]],
-    run: RunConfig = RunConfig(),
+    run: RunConfig | None = None,
 ) -> Digest:
     """A base image as others make it: layers of any tar entries."""
     described: list[tuple[Layer, File]] = []
@@ -72,7 +73,9 @@ def foreign_image(
         packed = gzip.compress(plain, mtime=0)
         facts = Layer(sha256_of(plain), sha256_of(packed), len(packed), LAYER_GZIP)
         described.append((facts, store.add_blob(io.BytesIO(packed))))
-    config = config_document(run, [d for d, _ in described], created=CREATED, architecture="amd64")
+    config = config_document(
+        run or RunConfig(), [d for d, _ in described], created=CREATED, architecture="amd64"
+    )
     manifest = manifest_document(config, [d for d, _ in described])
     index = index_document(manifest, reference="base:1", architecture="amd64")
     return store_layout(store, index=index, documents=(manifest, config), layers=tuple(described))

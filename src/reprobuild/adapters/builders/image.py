@@ -50,7 +50,8 @@ MAX_LAYERS = 127
 
 _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
 _REFERENCE = re.compile(
-    r"(?:[a-zA-Z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z"
+    r"(?:(?:localhost|[a-zA-Z0-9-]*[.:][a-zA-Z0-9.:-]*)/)?"
+    r"[a-z0-9]+(?:[._/-]+[a-z0-9]+)*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z"
 )
 
 

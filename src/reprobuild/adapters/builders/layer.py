@@ -80,7 +80,7 @@ def build(
     }
     stated = _attributes(read, "owners", mtime, lambda path: subtree(content, placed, path))
     paths = {**inherited, **stated}
-    document, blob = _pack(content, placed, Overrides(mtime, paths), compression, level)
+    document, blob = pack(content, placed, Overrides(mtime, paths), compression, level)
     builder = TreeBuilder()
     builder.add(b"layer.json", content.add_blob(io.BytesIO(encode(document))))
     builder.add(b"layer.tar" if compression == "none" else b"layer.tar.gz", blob)
@@ -126,9 +126,10 @@ def _attributes(
     return out
 
 
-def _pack(
+def pack(
     content: ContentStore, tree: Digest, overrides: Overrides, compression: str, level: int
 ) -> tuple[dict[str, Value], File]:
+    """Stores the layer's blob, streamed; returns what layer.json says, and the blob."""
     measure = Measure()
     pieces = measure.over(tar_pieces(content, tree, overrides))
     if compression == "gzip":

@@ -21,9 +21,11 @@ class PieceReader:
         have = 0
         while size < 0 or have < size:
             if not self._rest:
-                self._rest = next(self._pieces, b"")
-                if not self._rest:
+                piece = next(self._pieces, None)
+                if piece is None:
                     break
+                self._rest = piece
+                continue  # an empty piece is not the end
             piece = self._rest if size < 0 else self._rest[: size - have]
             self._rest = self._rest[len(piece) :]
             parts.append(piece)

@@ -1,0 +1,213 @@
+"""The layer's tar: its bytes are a format, and every reader must agree about what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakes.memory_store import MemoryStore
+from reprobuild.adapters.oci.tarstream import Overrides, tar_pieces
+from reprobuild.core.imagetar import (
+    BLOCK,
+    DIRECTORY,
+    END,
+    REGULAR,
+    SYMLINK,
+    Attributes,
+    header,
+    pad,
+)
+from support.trees import Given, make
+
+PLAIN = Attributes(0o644, mtime=1)
+
+
+def read_one(data: bytes) -> tarfile.TarInfo:
+    with tarfile.open(
+        fileobj=io.BytesIO(data + END), encoding="utf-8", errors="surrogateescape"
+    ) as archive:
+        info = archive.next()
+        assert info is not None
+        return info
+
+
+def test_the_plain_header_to_the_byte() -> None:
+    got = header(REGULAR, b"a/b", PLAIN, size=5)
+    expected = (
+        b"a/b".ljust(100, b"\0")
+        + b"0000644\0"
+        + b"0000000\0" * 2
+        + b"00000000005\0"
+        + b"00000000001\0"
+        + b"006012\0 "
+        + b"0"
+        + bytes(100)
+        + b"ustar\x0000"
+        + bytes(64)
+        + b"0000000\0" * 2
+        + bytes(155 + 12)
+    )
+    assert len(got) == BLOCK
+    assert got[:148] == expected[:148]
+    assert got[156:] == expected[156:]
+    checksum = sum(got[:148]) + 8 * 32 + sum(got[156:])
+    assert got[148:156] == b"%06o\0 " % checksum
+
+
+def test_directories_end_with_a_slash() -> None:
+    assert header(DIRECTORY, b"d", PLAIN)[:3] == b"d/\0"
+
+
+@pytest.mark.parametrize("length", [99, 100, 101, 155, 255, 1000])
+def test_long_names(length: int) -> None:
+    path = b"/".join([b"n" * 50] * 20)[:length].rstrip(b"/")
+    for kind in (REGULAR, DIRECTORY, SYMLINK):
+        info = read_one(header(kind, path, PLAIN, target=path if kind == SYMLINK else b""))
+        assert info.name.encode() == path
+        if kind == SYMLINK:
+            assert info.linkname.encode() == path
+
+
+def test_an_extended_header_only_where_one_is_needed() -> None:
+    assert len(header(REGULAR, b"n" * 100, PLAIN)) == BLOCK
+    assert len(header(DIRECTORY, b"n" * 99, PLAIN)) == BLOCK
+    assert len(header(DIRECTORY, b"n" * 100, PLAIN)) == 3 * BLOCK
+    assert len(header(REGULAR, "ä".encode(), PLAIN)) == 3 * BLOCK
+    assert len(header(REGULAR, b"n", PLAIN, size=8**11 - 1)) == BLOCK
+    assert len(header(REGULAR, b"n", PLAIN, size=8**11)) == 3 * BLOCK
+
+
+def test_pax_lengths_around_the_turn_of_digits() -> None:
+    for length in range(80, 1010):
+        data = header(REGULAR, b"d/" + b"n" * length, PLAIN)
+        if len(data) == BLOCK:
+            continue
+        size = int(data[124:135], 8)
+        record = data[BLOCK : BLOCK + size]
+        assert int(record.split(b" ")[0]) == len(record)
+
+
+def test_large_numbers() -> None:
+    attributes = Attributes(0o755, uid=3_000_000, gid=4_000_000, mtime=2**40)
+    info = read_one(header(REGULAR, b"n", attributes, size=2**40))
+    assert (info.uid, info.gid, info.mtime, info.size) == (3_000_000, 4_000_000, 2**40, 2**40)
+
+
+def test_extended_attributes() -> None:
+    attributes = Attributes(
+        0o755, xattrs={"security.capability": b"\1\0\0\2\xff=\n", "user.a": b""}
+    )
+    info = read_one(header(REGULAR, b"n", attributes))
+    got = info.pax_headers["SCHILY.xattr.security.capability"]
+    assert got.encode("utf-8", "surrogateescape") == b"\1\0\0\2\xff=\n"
+    assert info.pax_headers["SCHILY.xattr.user.a"] == ""
+
+
+NAMES = st.binary(min_size=1, max_size=120).filter(
+    lambda n: n not in (b".", b"..") and not set(n) & {0, 47}
+)
+VALUES = st.one_of(
+    st.binary(max_size=1500),
+    st.tuples(st.binary(max_size=10), st.just(True)),
+    st.none(),
+    st.text(alphabet="ab/.", min_size=1, max_size=150),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(NAMES, st.dictionaries(NAMES, VALUES, max_size=4), max_size=4))
+def test_another_reader_finds_the_same_tree(
+    tmp_path_factory: pytest.TempPathFactory, found: dict[bytes, dict[bytes, Given]]
+) -> None:
+    store = MemoryStore(tmp_path_factory.mktemp("store"))
+    files: dict[str | bytes, Given] = {
+        b"/".join((top, name)): value
+        for top, below in found.items()
+        for name, value in below.items()
+    }
+    tree = make(store, files)
+    data = b"".join(tar_pieces(store, tree, Overrides(1)))
+    assert len(data) % BLOCK == 0
+    got: dict[bytes, Given] = {}
+    order: list[bytes] = []
+    with tarfile.open(
+        fileobj=io.BytesIO(data), encoding="utf-8", errors="surrogateescape"
+    ) as archive:
+        for info in archive:
+            name = info.name.encode("utf-8", "surrogateescape")
+            order.append(name)
+            assert (info.uid, info.gid, info.uname, info.gname, info.mtime) == (0, 0, "", "", 1)
+            if info.isreg():
+                source = archive.extractfile(info)
+                assert source is not None
+                content = source.read()
+                got[name] = (content, True) if info.mode == 0o755 else content
+            elif info.issym():
+                got[name] = info.linkname
+            else:
+                assert info.isdir() and info.mode == 0o755
+    assert {k: v for k, v in files.items() if v is not None} == got
+    assert order == sorted(order, key=lambda n: n.split(b"/"))
+
+
+SAMPLE: dict[str, Given] = {
+    "bin": "usr/bin",
+    "etc/empty": None,
+    "etc/passwd": b"root:x:0:0::/root:/bin/sh\n",
+    "usr/bin/tool": (b"#!/bin/sh\n", True),
+    "usr/share/" + "long-name-" * 12: b"long",
+    "usr/share/ümlaut": "ziel/" + "ä" * 60,
+    "zero": b"",
+}
+
+
+def sample(store: MemoryStore) -> bytes:
+    tree = make(store, SAMPLE)
+    capability = {"security.capability": bytes(20)}
+    special = {
+        b"usr/bin/tool": Attributes(0o4755, 0, 42, 7, capability),
+        b"etc/empty": Attributes(0o1777, 5, 6, 7),
+    }
+    return b"".join(tar_pieces(store, tree, Overrides(1_700_000_000, special)))
+
+
+def test_golden_tar(tmp_path: Path) -> None:
+    # Moves only together with the version of the `layer` built-in.
+    data = sample(MemoryStore(tmp_path / "store"))
+    assert (
+        hashlib.sha256(data).hexdigest()
+        == "7deb52f191a22bfdb26e2a030e51c8efcf2ce16f5112d1e2f25037532cf43c05"
+    )
+
+
+@pytest.mark.skipif(not shutil.which("tar"), reason="GNU tar is not installed")
+def test_gnu_tar_extracts_it(tmp_path: Path) -> None:
+    store = MemoryStore(tmp_path / "store")
+    (tmp_path / "layer.tar").write_bytes(sample(store))
+    out = tmp_path / "out"
+    out.mkdir()
+    run = subprocess.run(
+        ["tar", "-x", "-p", "--no-same-owner", "-f", tmp_path / "layer.tar", "-C", out],
+        capture_output=True,
+        text=True,
+        env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"},
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert store.capture(out) == make(store, SAMPLE)
+    assert (out / "etc/empty").stat().st_mode & 0o7777 == 0o1777
+    assert (out / "etc/passwd").stat().st_mode & 0o7777 == 0o644
+    assert (out / "etc/passwd").stat().st_mtime == 1_700_000_000
+
+
+def test_padding() -> None:
+    assert pad(b"") == b""
+    assert len(pad(b"x")) == len(pad(bytes(512))) == BLOCK
