@@ -25,7 +25,7 @@ from reprobuild.core.tree import File
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import ContentStore
 from support.events import Recorder
-from support.images import MANIFEST, Image, index_of, write_archive, write_layout
+from support.ociparts import MANIFEST, Image, index_of, write_archive, write_layout
 from support.webserver import Fault, WebServer, web_server
 
 BODY = b"the pinned content\n" * 5000

@@ -21,7 +21,7 @@ from reprobuild.core.digest import Sha256
 from reprobuild.core.mirrors import Mirrors
 from reprobuild.errors import ReprobuildError
 from support.events import Recorder
-from support.images import MANIFEST, Image, descriptor, index_of, write_archive, write_layout
+from support.ociparts import MANIFEST, Image, descriptor, index_of, write_archive, write_layout
 from support.webserver import WebServer, web_server
 
 IMAGE = Image()

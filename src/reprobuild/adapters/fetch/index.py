@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -46,9 +47,10 @@ def pip_access(config: PipConfig) -> Access:
     """How pip would reach the hosts of its configuration."""
     credentials = {}
     for url in (*config.indexes, *config.find_links):
-        bare, pair = split_credentials(url) if "://" in url else (url, None)
-        if pair is not None:
-            credentials[origin_of(bare)] = pair
+        with suppress(ValueError):  # asking a URL that is none says so later
+            bare, pair = split_credentials(url)
+            if pair is not None:
+                credentials[origin_of(bare)] = pair
     return Access(
         verify=config.cert or True,
         client_cert=config.client_cert,
@@ -158,7 +160,10 @@ def _parse(page: Page, project: str, settings: FetchSettings) -> Iterator[Offer]
         name = parse_filename(package.filename)
         if name is None or name.name != project:
             continue
-        scheme = urlsplit(package.url).scheme
+        try:
+            scheme = urlsplit(package.url).scheme
+        except ValueError:
+            continue
         if scheme not in ("http", "https") and not (scheme == "file" and local):
             continue  # a page from the network may not point at this machine's files
         yield Offer(

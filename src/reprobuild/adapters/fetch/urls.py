@@ -20,12 +20,12 @@ from reprobuild.ports import ContentStore, Reporter
 
 def filename_of(url: str) -> str:
     """The last component of the URL's path, decoded; raises E-FETCH where there is none."""
-    name = unquote(urlsplit(url).path).rpartition("/")[2]
     try:
+        name = unquote(urlsplit(url).path).rpartition("/")[2]
         check_name(name.encode())
         if not name.isprintable():
             raise ReprobuildError("E-TREE", "a file name with control characters")
-    except (ReprobuildError, UnicodeEncodeError):
+    except (ReprobuildError, ValueError):
         raise ReprobuildError(
             "E-FETCH",
             f"{redact(url)} does not end in a file name",

@@ -62,8 +62,11 @@ class Http:
         `validator` is an ETag: when the content changed since, reading starts at 0. Raises
         TransferError.
         """
-        bare, credentials = split_credentials(url)
-        scheme = urlsplit(bare).scheme.lower()
+        try:
+            bare, credentials = split_credentials(url)
+            scheme = urlsplit(bare).scheme.lower()
+        except ValueError:
+            raise TransferError("the address cannot be used") from None
         if scheme == "file":
             return open_file(bare, offset)
         if scheme not in ("http", "https"):

@@ -34,7 +34,10 @@ class Stream:
 
 def file_path(url: str) -> Path:
     """The path that a file: URL names; raises TransferError for one on another host."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise TransferError("the address cannot be used") from None
     if parts.netloc not in ("", "localhost"):
         raise TransferError("a file: address on another host cannot be read")
     path = unquote(parts.path)
@@ -48,14 +51,15 @@ def open_file(url: str, offset: int) -> Stream:
     path = file_path(url)
     try:
         # O_NONBLOCK: a FIFO put there must not hang the open; it is refused right after.
-        handle = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
         raise TransferError(error.strerror or "cannot be read", missing=missing) from None
-    status = os.fstat(handle.fileno())
+    status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        handle.close()
+        os.close(descriptor)
         raise TransferError("is no regular file", missing=stat.S_ISDIR(status.st_mode))
+    handle = os.fdopen(descriptor, "rb")
     start = offset if offset <= status.st_size else 0
     handle.seek(start)
 
