@@ -103,7 +103,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "E-LOCK": Code(
             Exit.INPUT,
             "flake-like.lock is off",
-            "restore it from version control, or write it anew with `reprobuild lock`",
+            "restore it from version control, or remove it and run `reprobuild lock`",
         ),
         "E-ENCODING": Code(
             Exit.INPUT, "bytes that are not in canonical form", "obtain the document again"
@@ -140,6 +140,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
         ),
         "E-MANIFEST": Code(
             Exit.INPUT, "a composition manifest is off", "mend the file at the place that is named"
+        ),
+        "E-RESOLUTION": Code(
+            Exit.INPUT,
+            "a recorded resolution is off",
+            "restore it from version control, or record it anew with `integrate --resolve`",
         ),
         "E-PULLS": Code(
             Exit.INPUT,

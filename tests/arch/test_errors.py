@@ -78,7 +78,8 @@ def test_only_the_top_catches_everything() -> None:
 def test_only_the_command_line_exits() -> None:
     wrong = []
     for module in modules():
-        if module.startswith("reprobuild.cli"):
+        # data/ holds a program that is put into images and runs there.
+        if module.startswith(("reprobuild.cli", "reprobuild.data", "reprobuild.__main__")):
             continue
         for node in ast.walk(tree(module)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import pytest
 
@@ -50,7 +52,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     ),
     "pydantic_core": ("core.schema", "adapters.toml"),
     "pypi_simple": ("adapters.fetch.index",),
-    "requests": ("adapters.fetch.http", "adapters.docker"),
+    "requests": ("adapters.fetch.http", "adapters.docker", "adapters.git.forge"),
     "rich": ("adapters.report",),
     "tomlkit": ("adapters.toml",),
     "urllib3": ("adapters.fetch.http", "adapters.docker"),
@@ -172,6 +174,20 @@ def test_starting_up_is_light() -> None:
                     seen[name] = module
                     queue.append(name)
     assert heavy == []
+
+
+def test_a_run_with_nothing_to_do_loads_nothing_heavy(tmp_path: Path) -> None:
+    """What is imported by naming the command `realize`, in a process of its own."""
+    program = (
+        "import sys, reprobuild.cli.main as main;"
+        "main.main.get_command(None, 'realize');"
+        "import reprobuild.app, reprobuild.settings;"
+        "print(' '.join(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert sorted(set(done.stdout.split()) & HEAVY) == []
 
 
 def _is_or_below(module: str, names: set[str]) -> bool:

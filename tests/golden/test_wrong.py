@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from reprobuild.adapters.toml.load import load_project
+from reprobuild.cli.main import run
 from reprobuild.errors import CODES, ReprobuildError
 
 CASES = Path(__file__).parent / "wrong"
@@ -48,11 +50,20 @@ def test_there_are_enough() -> None:
     assert len(list(CASES.iterdir())) >= 40
 
 
-@pytest.mark.parametrize("case", sorted(p.name for p in CASES.iterdir()))
-def test_says_what_is_wrong_and_touches_nothing(case: str, tmp_path: Path) -> None:
-    expected = CASES / case / "expected.txt"
+def project_of(case: str, tmp_path: Path) -> Path:
+    """A copy of the case's files, with nothing else beside them."""
     project = tmp_path / "project"
     shutil.copytree(CASES / case, project, ignore=shutil.ignore_patterns("expected.txt"))
+    return project
+
+
+EACH_CASE = pytest.mark.parametrize("case", sorted(p.name for p in CASES.iterdir()))
+
+
+@EACH_CASE
+def test_says_what_is_wrong_and_touches_nothing(case: str, tmp_path: Path) -> None:
+    expected = CASES / case / "expected.txt"
+    project = project_of(case, tmp_path)
     before = content(tmp_path)
     with pytest.raises(ReprobuildError) as caught:
         load_project(project)
@@ -63,3 +74,26 @@ def test_says_what_is_wrong_and_touches_nothing(case: str, tmp_path: Path) -> No
     if UPDATE:
         expected.write_text(text, encoding="utf-8")
     assert text == expected.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", [["lock"], ["show"], ["realize"]], ids=" ".join)
+@EACH_CASE
+def test_commands_say_so_and_touch_nothing(
+    case: str,
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for variable in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / "home"))
+    monkeypatch.delenv("REPROBUILD_STORE", raising=False)
+    project = project_of(case, tmp_path)
+    before = content(tmp_path)
+    assert run(["-C", str(project), "--json", "--offline", *command]) == 3
+    assert content(tmp_path) == before
+    document = json.loads(capsys.readouterr().out)
+    assert list(document) == ["error"]
+    expected = (CASES / case / "expected.txt").read_text(encoding="utf-8")
+    assert f"message: {document['error']['message']}\n" in expected
+    assert expected.startswith(f"code: {document['error']['code']} ")

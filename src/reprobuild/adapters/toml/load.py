@@ -149,5 +149,5 @@ def _report(
         expected=first.expected or None,
         got=first.got or None,
         nearest=first.nearest or None,
-        problems=[row[3] for row in rows[:MAX_LISTED]],
+        problems=[row[3] for row in rows[:MAX_LISTED]] if more else None,
     )
