@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.git.fetcher import GitSources
     from reprobuild.adapters.git.files import Pending
     from reprobuild.adapters.git.forge import Forge
+    from reprobuild.adapters.git.resolutions import Resolutions
     from reprobuild.adapters.store.glance import Glance
     from reprobuild.adapters.store.store import LocalStore
     from reprobuild.core.derivation import Isolation
@@ -160,6 +161,13 @@ class App:
         from reprobuild.adapters.git.files import replace_file
 
         replace_file(path, content)
+
+    @property
+    def resolutions(self) -> Resolutions:
+        """The project's recorded resolutions."""
+        from reprobuild.adapters.git.resolutions import Resolutions
+
+        return Resolutions(self.flake_dir)
 
     def forge(self) -> Forge:
         """The forge's API."""

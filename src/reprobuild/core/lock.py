@@ -73,6 +73,20 @@ class PinnedHead(Model):
     commits: tuple[Commit, ...] | None = None
 
 
+class PinnedResolution(Model):
+    """A reviewed answer to a conflict that a source's integration took (resolutions/*.json)."""
+
+    path: str
+    ancestor: Commit | None = None
+    ours: Commit | None = None
+    theirs: Commit | None = None
+    result: Commit | None = None
+    author: str
+    reason: str
+    content: str = ""
+    executable: bool = False
+
+
 class PinnedSource(Model):
     """A component's source in one output."""
 
@@ -81,6 +95,7 @@ class PinnedSource(Model):
     base_ref: str
     base: Commit
     heads: tuple[PinnedHead, ...] = ()
+    resolutions: tuple[PinnedResolution, ...] = ()
     composition: Commit | None = None
     tree: Commit
     patch_sha256: Sha256Text

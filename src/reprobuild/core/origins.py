@@ -122,6 +122,7 @@ def integrated_source(
         "composition": pin.composition,
         "composition_ref": source.composition_ref,
         "patches": [{"path": p.path, "sha256": p.sha256, "title": p.title} for p in source.patches],
+        "resolutions": [r.model_dump(mode="json") for r in pin.resolutions],
     }
     fixed = FixedOutput("git-tree", oid=GitOid.parse(pin.tree))
     return Derivation(f"sources.{component}", "fetch", fixed=fixed, origin=origin)

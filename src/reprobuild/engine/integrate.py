@@ -123,20 +123,13 @@ class Culprit:
         }
 
 
-def bisect(
-    repository: Repository,
-    spec: IntegrationSpec,
-    read: PatchReader,
-    passes: Callable[[GitOid], bool],
-) -> Culprit:
+def bisect(spec: IntegrationSpec, done: Integration, passes: Callable[[GitOid], bool]) -> Culprit:
     """The first head with which `passes` says no, by halving; each tree is tried once.
 
     Raises E-BISECT when it fails on the base already, or passes on the whole stack.
     """
-    if spec.strategy is Strategy.PINNED_BRANCH or not spec.heads:
+    if spec.strategy is Strategy.PINNED_BRANCH or not spec.heads or done.base_tree is None:
         raise ReprobuildError("E-USAGE", "there is no stack of heads to bisect")
-    done = integrate(repository, spec, read, digest_patch=False)
-    assert done.base_tree is not None
     trees = [done.base_tree, *done.tips]
     tried: dict[GitOid, bool] = {}
     runs: list[tuple[int, bool]] = []

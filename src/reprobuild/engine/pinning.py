@@ -26,6 +26,7 @@ from reprobuild.core.integration.model import (
     SourcePin,
     SourceRequest,
     Strategy,
+    resolution_document,
 )
 from reprobuild.core.lock import (
     FilesPin,
@@ -35,6 +36,7 @@ from reprobuild.core.lock import (
     Pin,
     PinnedFile,
     PinnedHead,
+    PinnedResolution,
     PinnedSource,
 )
 from reprobuild.core.origins import spec_digest
@@ -191,6 +193,11 @@ class Pinner:
                     commits=explicit.get(head.number),
                 )
                 for head in integration.heads
+            ),
+            resolutions=tuple(
+                PinnedResolution.model_validate(resolution_document(r))
+                for head in integration.heads
+                for r in head.resolved
             ),
             composition=pin.spec.composition.hex if pin.spec.composition else None,
             tree=integration.tree.hex,

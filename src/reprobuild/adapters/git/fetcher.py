@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from reprobuild.adapters.git.backend import GitRepository
@@ -13,11 +14,12 @@ from reprobuild.adapters.git.fixture import fixture_digest, make_fixture
 from reprobuild.adapters.git.importer import import_from
 from reprobuild.adapters.git.objects import GITLINK
 from reprobuild.adapters.git.plumbing import run
+from reprobuild.adapters.git.resolutions import Resolutions
 from reprobuild.adapters.git.scratch import Scratch
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest, GitOid
 from reprobuild.core.encoding import Value
-from reprobuild.core.integration.model import IntegrationSpec, SourcePin, SourceRequest
+from reprobuild.core.integration.model import IntegrationSpec, Resolution, SourcePin, SourceRequest
 from reprobuild.core.integration.request import pinned_spec, refs_wanted
 from reprobuild.core.integration.strategies import integrate
 from reprobuild.errors import ReprobuildError
@@ -39,6 +41,10 @@ class GitSources:
         if not (into / "HEAD").exists():
             make_fixture(directory, into)
         return into
+
+    def resolutions(self) -> tuple[Resolution, ...]:
+        """The project's recorded resolutions."""
+        return Resolutions(self._flake_dir).load()
 
     def locate(self, origin: Mapping[str, Value], spec: IntegrationSpec) -> Located:
         """Where the spec's commits are; fetches what is nowhere."""
@@ -174,5 +180,7 @@ class GitPinner:
     def _pin(
         self, origin: Mapping[str, Value], spec: IntegrationSpec, refs: Mapping[str, GitOid]
     ) -> SourcePin:
+        if spec.heads and not spec.resolutions:
+            spec = replace(spec, resolutions=self._sources.resolutions())
         with self._sources.open(origin, spec) as repository:
             return SourcePin(spec, integrate(repository, spec, self._sources.read), refs)

@@ -244,7 +244,7 @@ class HeadResult:
 
     `squashed_in_base` – merging it into the bare base changes nothing although it is not empty.
     `contained_in` – the number of an earlier head whose history holds it (0: none).
-    `commits` – what was picked (cherry_pick). `resolved` – paths taken from recorded resolutions.
+    `commits` – what was picked (cherry_pick). `resolved` – the recorded resolutions it took.
     """
 
     number: int
@@ -253,7 +253,7 @@ class HeadResult:
     squashed_in_base: bool = False
     contained_in: int = 0
     commits: tuple[GitOid, ...] = ()
-    resolved: tuple[str, ...] = ()
+    resolved: tuple[Resolution, ...] = ()
 
     def document(self) -> dict[str, Value]:
         """The plain form."""
@@ -269,7 +269,7 @@ class HeadResult:
         if self.commits:
             out["commits"] = [c.hex for c in self.commits]
         if self.resolved:
-            out["resolved"] = list(self.resolved)
+            out["resolved"] = [r.path for r in self.resolved]
         return out
 
 

@@ -23,11 +23,10 @@ def integration_text(spec: IntegrationSpec, done: Integration) -> Iterator[str]:
         if head.contained_in:
             remarks.append(f"contained in PR #{head.contained_in}")
         if head.resolved:
-            remarks.append("resolved by record: " + ", ".join(head.resolved))
+            remarks.append("resolved by record: " + ", ".join(r.path for r in head.resolved))
         tail = f"  [{'; '.join(remarks)}]" if remarks else ""
-        number = f"#{head.number}"
-        title = titles[head.number]
-        yield f"  {number:>7} {head.head.hex[:12]}  {head.disposition.value}{tail}  {title}".rstrip()
+        what = f"{head.head.hex[:12]}  {head.disposition.value}{tail}  {titles[head.number]}"
+        yield f"  {f'#{head.number}':>7} {what}".rstrip()
     yield f"tree          {done.tree}"
     yield f"patch_sha256  {done.patch_sha256.hex}"
     yield f"patch_digest  {done.patch_digest}"

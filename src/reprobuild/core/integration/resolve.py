@@ -31,7 +31,7 @@ def _oid(stage: Stage | None) -> GitOid | None:
 
 def applies(resolution: Resolution, conflict: ConflictedPath) -> bool:
     """Whether the resolution is for exactly these blobs at exactly this path."""
-    return resolution.path.encode() == conflict.path and (
+    return resolution.path.encode("utf-8", "surrogateescape") == conflict.path and (
         resolution.ancestor,
         resolution.ours,
         resolution.theirs,
@@ -43,7 +43,7 @@ def settle(
     outcome: MergeOutcome,
     resolutions: Sequence[Resolution],
     read: PatchReader,
-) -> tuple[GitOid, tuple[str, ...]] | None:
+) -> tuple[GitOid, tuple[Resolution, ...]] | None:
     """The tree with every conflicted path taken from a resolution, and which; None when one lacks.
 
     Raises E-PATCH when a resolution's content is not the blob that was recorded.
@@ -51,10 +51,12 @@ def settle(
     if not resolutions:
         return None
     edits: dict[bytes, tuple[int, bytes] | None] = {}
+    used: list[Resolution] = []
     for conflict in outcome.conflicts:
         match = next((r for r in resolutions if applies(r, conflict)), None)
         if match is None:
             return None
+        used.append(match)
         if match.result is None:
             edits[conflict.path] = None
             continue
@@ -67,6 +69,4 @@ def settle(
                 file=match.content_path,
             )
         edits[conflict.path] = (0o100755 if match.executable else 0o100644, content)
-    return repository.edit(outcome.tree, edits), tuple(
-        p.decode("utf-8", "replace") for p in sorted(edits)
-    )
+    return repository.edit(outcome.tree, edits), tuple(used)

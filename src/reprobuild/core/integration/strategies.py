@@ -20,6 +20,7 @@ from reprobuild.core.integration.model import (
     HeadSpec,
     Integration,
     IntegrationSpec,
+    Resolution,
     SourcePatch,
     Strategy,
 )
@@ -99,7 +100,9 @@ class Stack:
         self.steps.append(step)
         return step
 
-    def _settle(self, step: Step, outcome: MergeOutcome) -> tuple[GitOid, tuple[str, ...]] | None:
+    def _settle(
+        self, step: Step, outcome: MergeOutcome
+    ) -> tuple[GitOid, tuple[Resolution, ...]] | None:
         from reprobuild.core.integration.resolve import settle
 
         step.outcome = outcome
@@ -114,7 +117,7 @@ class Stack:
             return
         holder = self.contained_in(head.head)
         squashed = self.squashed(head.head)
-        resolved: tuple[str, ...] = ()
+        resolved: tuple[Resolution, ...] = ()
         if not holder:
             settled = self._settle(step, self.repository.merge(self.tip, head.head))
             if settled is None:
@@ -136,7 +139,7 @@ class Stack:
             )
             return
         tree, tip = self.tree, self.tip
-        resolved: list[str] = []
+        resolved: list[Resolution] = []
         for commit in commits:
             step.commit = commit
             parts = self.repository.commit(commit)
