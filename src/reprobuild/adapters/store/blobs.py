@@ -137,7 +137,7 @@ class Blobs:
             pending = self._staging.blob(hex_digest, mode)
             candidates = [self._layout.blob(hex_digest, mode)]
             if pending is not None:  # a barrier may give it its name between the two looks
-                candidates.insert(0, str(pending))
+                candidates.insert(0, pending)
             for path in candidates:
                 try:
                     return os.open(path, _READ), path
@@ -164,11 +164,11 @@ class Blobs:
     ) -> None:
         """Writes content whose digest is known."""
         path = self._staging.temporary()
-        fd = durable.create(path)
+        fd = durable.create(path, 0o555 if executable else 0o444)
         try:
             try:
                 durable.write(fd, data)
-                self._seal(fd, len(data), executable)
+                self._seal(fd, len(data))
             finally:
                 os.close(fd)
         except BaseException:
@@ -188,7 +188,7 @@ class Blobs:
 
     def _spool(self, head: bytes, source: BinaryIO, executable: bool, size: int) -> File:
         path = self._staging.temporary()
-        fd = durable.create(path)
+        fd = durable.create(path, 0o555 if executable else 0o444)
         try:
             try:
                 hasher, total, data = new_hasher(), 0, head
@@ -200,7 +200,7 @@ class Blobs:
                     durable.write(fd, data)
                     data = source.read(CHUNK)
                 _check_size(total, size)
-                self._seal(fd, total, executable)
+                self._seal(fd, total)
             finally:
                 os.close(fd)
             hex_digest = hasher.hexdigest()
@@ -224,10 +224,10 @@ class Blobs:
         return True
 
     @staticmethod
-    def _seal(fd: int, size: int, executable: bool) -> None:
+    def _seal(fd: int, size: int) -> None:
         if os.fstat(fd).st_size != size:
             raise OSError(errno.EIO, "the file system kept another number of bytes")
-        durable.seal(fd, 0o555 if executable else 0o444)
+        durable.utime(fd)
 
 
 def _read_up_to(source: BinaryIO, limit: int) -> bytes:

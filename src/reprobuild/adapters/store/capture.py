@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reprobuild.adapters.store.blobs import CHUNK, IN_MEMORY, Blobs, digest_hex, new_hasher
+from reprobuild.adapters.store.blobs import IN_MEMORY, Blobs, digest_hex, new_hasher
 from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack, MovedError
 from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.digest import Digest
@@ -41,6 +41,8 @@ class Capture:
         self._directory = directory
         self._limit = limit
         self._total = 0
+        # One for all: fresh memory for each file costs more than reading it.
+        self._buffer = memoryview(bytearray(IN_MEMORY + 1))
         self._frames: list[_Frame] = []
 
     def run(self) -> Digest:
@@ -109,11 +111,10 @@ class Capture:
 
     def _file(self, directory: int, name: bytes) -> File:
         try:
-            fd, mode = self._open_file(directory, name)
+            fd, before, mode = self._open_file(directory, name)
         except OSError as error:
             raise self._unreadable(name, error) from error
         try:
-            before = os.fstat(fd)
             if not stat.S_ISREG(before.st_mode):
                 raise self._special(name, before)
             self._count(before.st_size, name)
@@ -128,16 +129,15 @@ class Capture:
 
     def _small(self, fd: int, name: bytes, before: os.stat_result, executable: bool) -> str:
         size = before.st_size
+        done = 0
         try:
-            data = os.read(fd, size + 1)
-            while len(data) < size:
-                more = os.read(fd, size + 1 - len(data))
-                if not more:
-                    break
-                data += more
+            # One byte more than there should be: a file that grew is noticed.
+            while done <= size and (count := os.readv(fd, [self._buffer[done : size + 1]])):
+                done += count
         except OSError as error:
             raise self._unreadable(name, error) from error
-        self._check_unchanged(fd, name, before, len(data))
+        self._check_unchanged(fd, name, before, done)
+        data = self._buffer[:size]
         hex_digest = digest_hex(data)
         if not self._blobs.present(hex_digest, executable, size):
             self._blobs.stage(hex_digest, data, executable)
@@ -147,10 +147,9 @@ class Capture:
         # Hashed first: what is here already then costs no write. What is not is read again from
         # the page cache and named by what that second reading yields.
         hasher, total = new_hasher(), 0
-        buffer = memoryview(bytearray(4 * CHUNK))
         try:
-            while count := os.readv(fd, [buffer]):
-                hasher.update(buffer[:count])
+            while count := os.readv(fd, [self._buffer]):
+                hasher.update(self._buffer[:count])
                 total += count
         except OSError as error:
             raise self._unreadable(name, error) from error
@@ -186,12 +185,14 @@ class Capture:
 
     # -- opening, also what its owner made unreadable ------------------------------------------
 
-    def _open_file(self, directory: int, name: bytes) -> tuple[int, int]:
+    def _open_file(self, directory: int, name: bytes) -> tuple[int, os.stat_result, int]:
         try:
             fd = os.open(name, _FILE, dir_fd=directory)
         except PermissionError:
-            return self._open_closed(name, directory, _FILE, stat.S_IRUSR)
-        return fd, os.fstat(fd).st_mode
+            fd, mode = self._open_closed(name, directory, _FILE, stat.S_IRUSR)
+            return fd, os.fstat(fd), mode
+        info = os.fstat(fd)
+        return fd, info, info.st_mode
 
     def _open_directory(self, name: bytes, directory: int | None) -> tuple[int, os.stat_result]:
         try:

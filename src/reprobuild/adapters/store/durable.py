@@ -12,12 +12,8 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from reprobuild.errors import ReprobuildError
-
-if TYPE_CHECKING:
-    import ctypes
 
 EPOCH_NS = 10**9
 """The one mtime of everything that a builder may see: second 1 (0 upsets some archivers)."""
@@ -30,10 +26,16 @@ _AT_FDCWD = -100
 _NO_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
-def create(path: str | bytes | Path, *, dir_fd: int | None = None) -> int:
-    """A new file, open for writing; the name must be free."""
+def create(path: str | bytes | Path, mode: int = 0o444, *, dir_fd: int | None = None) -> int:
+    """A new file, open for writing; the name must be free.
+
+    It has its final mode from the start, whatever the umask: no other process can open it to write.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    return os.open(path, flags, 0o600, dir_fd=dir_fd)
+    fd = os.open(path, flags, mode, dir_fd=dir_fd)
+    if _umask_hides():
+        os.fchmod(fd, mode)
+    return fd
 
 
 def write_some(fd: int, data: bytes | bytearray | memoryview) -> int:
@@ -52,12 +54,6 @@ def write(fd: int, data: bytes | bytearray | memoryview) -> None:
         if step <= 0:
             raise OSError(errno.EIO, "the file system takes no more bytes")
         done += step
-
-
-def seal(fd: int, mode: int) -> None:
-    """Gives an open file its final mode and the constant mtime."""
-    fchmod(fd, mode)
-    utime(fd)
 
 
 def fchmod(fd: int, mode: int) -> None:
@@ -129,26 +125,21 @@ def unlink(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
     os.unlink(path, dir_fd=dir_fd)
 
 
-def rename(source: Path, target: Path) -> None:
+def rename(source: str | Path, target: str | Path) -> None:
     """rename(2): for documents that are replaced on purpose, and directories."""
     os.rename(source, target)
 
 
-def rename_new(source: Path, target: Path) -> bool:
+def rename_new(source: str | Path, target: str | Path) -> bool:
     """Gives `source` the name `target` unless that is taken; whether it did.
 
     What is there is never replaced, even when two processes come at once.
     """
     libc = _libc()
     if libc is not None:
-        import ctypes
-
-        status = libc.renameat2(
-            _AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE
-        )
-        if status == 0:
+        number = libc.rename_new(os.fsencode(source), os.fsencode(target))
+        if number == 0:
             return True
-        number = ctypes.get_errno()
         if number == errno.EEXIST:
             return False
         if number not in (errno.EINVAL, errno.ENOSYS):
@@ -173,10 +164,8 @@ def syncfs(fd: int) -> None:
     libc = _libc()
     if libc is None or not _syncfs_reports():
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    import ctypes
-
-    if libc.syncfs(fd) != 0:
-        number = ctypes.get_errno()
+    number = libc.syncfs(fd)
+    if number:
         raise OSError(number, os.strerror(number))
 
 
@@ -187,21 +176,38 @@ def _syncfs_reports() -> bool:
     return major.isdigit() and minor.isdigit() and (int(major), int(minor)) >= (5, 8)
 
 
-_loaded: list[ctypes.CDLL | None] = []
+class _Libc:
+    """The two calls that the os module lacks; each returns an errno, 0 for success."""
 
-
-def _libc() -> ctypes.CDLL | None:
-    if not _loaded:
+    def __init__(self) -> None:
         import ctypes
 
-        libc: ctypes.CDLL | None = ctypes.CDLL(None, use_errno=True)
-        if not (hasattr(libc, "syncfs") and hasattr(libc, "renameat2")):
-            libc = None
-        _loaded.append(libc)
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._syncfs = libc.syncfs  # AttributeError where libc has none
+        self._renameat2 = libc.renameat2
+        self._errno = ctypes.get_errno
+
+    def syncfs(self, fd: int) -> int:
+        return self._errno() if self._syncfs(fd) else 0
+
+    def rename_new(self, source: bytes, target: bytes) -> int:
+        failed = self._renameat2(_AT_FDCWD, source, _AT_FDCWD, target, _RENAME_NOREPLACE)
+        return self._errno() if failed else 0
+
+
+_loaded: list[_Libc | None] = []
+
+
+def _libc() -> _Libc | None:
+    if not _loaded:
+        try:
+            _loaded.append(_Libc())
+        except (AttributeError, OSError):
+            _loaded.append(None)
     return _loaded[0]
 
 
-def sync_paths(paths: Collection[Path], root_fd: int) -> None:
+def sync_paths(paths: Collection[str], root_fd: int) -> None:
     """Makes files and directories durable: one by one when few, else by one `syncfs(root_fd)`.
 
     `root_fd` was opened before the files were written, so that the kernel reports to it every
@@ -261,13 +267,12 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def write_document(temporary: Path, target: Path, data: bytes, *, replace: bool) -> None:
+def write_document(temporary: str | Path, target: Path, data: bytes, *, replace: bool) -> None:
     """A small file with `data` at `target`, atomic and durable on return, read-only."""
     fd = create(temporary)
     try:
         try:
             write(fd, data)
-            fchmod(fd, 0o444)
             fsync(fd)
         finally:
             os.close(fd)
@@ -281,7 +286,7 @@ def write_document(temporary: Path, target: Path, data: bytes, *, replace: bool)
     sync_directory(target.parent)
 
 
-def forget(path: Path) -> None:
+def forget(path: str | Path) -> None:
     """Removes a temporary file as far as that can be done."""
     try:
         unlink(path)

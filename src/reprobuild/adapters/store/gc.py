@@ -181,7 +181,7 @@ class _Sweep:
             if not self._result.dry_run:
                 durable.unlink(path)
                 directories.add(os.path.dirname(path))
-        durable.sync_paths([Path(d) for d in sorted(directories)], self._fd)
+        durable.sync_paths(sorted(directories), self._fd)
 
     def _count(self, kind: str, path: str) -> None:
         before = self._result.kinds.get(kind, Kind(0, 0))

@@ -69,7 +69,7 @@ class Materialiser:
             home = os.open(self._home, DIRECTORY)
             try:
                 self._file(home, os.fsencode(building.name), entry)
-                durable.sync_paths([building], self._staging.root_fd)
+                durable.sync_paths([str(building)], self._staging.root_fd)
                 if not durable.rename_new(building, final):
                     durable.unlink(building)
             except BaseException:
@@ -81,8 +81,8 @@ class Materialiser:
 
     def _building(self) -> Path:
         # Beside its final name, since moving a read-only directory to another parent is refused.
-        temporary = self._staging.temporary()
-        return self._home / f".{temporary.parent.name}-{temporary.name}"
+        session, _, number = self._staging.temporary().rpartition("/")
+        return self._home / f".{os.path.basename(session)}-{number}"
 
     def _publish(self, building: Path, final: Path) -> None:
         try:
@@ -108,7 +108,8 @@ class Materialiser:
                     stack.push(os.open(name, DIRECTORY, dir_fd=stack.top))
                     made += 1 + self._fill(stack.top, child, frames)
                     continue
-                durable.seal(stack.top, 0o555)
+                durable.fchmod(stack.top, 0o555)
+                durable.utime(stack.top)
                 frames.pop()
                 if frames:
                     stack.pop()
@@ -164,10 +165,10 @@ class Materialiser:
 
     @staticmethod
     def _copy(source: int, path: str, directory: int, name: bytes, entry: File) -> None:
-        target = durable.create(name, dir_fd=directory)
+        target = durable.create(name, 0o555 if entry.executable else 0o444, dir_fd=directory)
         try:
             _verify(source, entry, path, target)
-            durable.seal(target, 0o555 if entry.executable else 0o444)
+            durable.utime(target)
         finally:
             os.close(target)
 

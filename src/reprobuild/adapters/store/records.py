@@ -89,7 +89,6 @@ class Records:
             try:
                 try:
                     durable.write(fd, data)
-                    durable.fchmod(fd, 0o444)
                 finally:
                     os.close(fd)
                 durable.rename(temporary, target)
@@ -101,7 +100,7 @@ class Records:
 
     def add_derivations(self, documents: Mapping[Digest, bytes]) -> None:
         """Stores derivation documents, durable on return; E-DERIVATION for a wrong digest."""
-        new: list[tuple[Path, Path]] = []
+        new: list[tuple[str, Path]] = []
         with durable.writing(self._layout.root, "derivations"):
             shards: set[Path] = set()
             for drv, data in documents.items():
@@ -122,16 +121,15 @@ class Records:
                     durable.unlink(temporary)
             if shards:
                 shards.add(self._layout.directory("drvs"))
-            durable.sync_paths(sorted(shards), self._staging.root_fd)
+            durable.sync_paths(sorted(map(str, shards)), self._staging.root_fd)
 
-    def _stage(self, data: bytes) -> Path:
+    def _stage(self, data: bytes) -> str:
         temporary = self._staging.temporary()
         root_fd = self._staging.root_fd
         assert root_fd >= 0
         fd = durable.create(temporary)
         try:
             durable.write(fd, data)
-            durable.fchmod(fd, 0o444)
         except OSError:
             durable.forget(temporary)
             raise

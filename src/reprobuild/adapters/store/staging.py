@@ -26,8 +26,8 @@ class Staging:
         self.layout = layout
         self._state = threading.Lock()
         self._commit = threading.Lock()
-        self._blobs: dict[tuple[str, bool], Path] = {}
-        self._trees: dict[str, tuple[Path, tuple[str, ...]]] = {}
+        self._blobs: dict[tuple[str, bool], str] = {}
+        self._trees: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._touched: set[str] = set()
         self._session: Path | None = None
         self._session_fd = -1
@@ -37,12 +37,12 @@ class Staging:
 
     # -- temporary files ---------------------------------------------------------------------
 
-    def temporary(self) -> Path:
+    def temporary(self) -> str:
         """A fresh name in this session's own directory under tmp/."""
         with self._state:
             session = self._session or self._open_session()
             self._counter += 1
-            return session / str(self._counter)
+            return f"{session}/{self._counter}"
 
     @property
     def root_fd(self) -> int:
@@ -86,18 +86,18 @@ class Staging:
 
     # -- look-up -----------------------------------------------------------------------------
 
-    def blob(self, hex_digest: str, executable: bool) -> Path | None:
+    def blob(self, hex_digest: str, executable: bool) -> str | None:
         """The pending file of a blob."""
         return self._blobs.get((hex_digest, executable))
 
-    def tree(self, hex_digest: str) -> Path | None:
+    def tree(self, hex_digest: str) -> str | None:
         """The pending file of a directory node."""
         entry = self._trees.get(hex_digest)
         return entry[0] if entry is not None else None
 
     # -- additions ---------------------------------------------------------------------------
 
-    def add_blob(self, hex_digest: str, executable: bool, path: Path) -> None:
+    def add_blob(self, hex_digest: str, executable: bool, path: str) -> None:
         """Hands over a complete temporary file; a second one of the same content is dropped."""
         with self._state:
             if self._broken:
@@ -106,7 +106,7 @@ class Staging:
         if kept is not path:
             durable.forget(path)
 
-    def add_tree(self, hex_digest: str, path: Path, children: tuple[str, ...]) -> None:
+    def add_tree(self, hex_digest: str, path: str, children: tuple[str, ...]) -> None:
         """Hands over a complete directory node; all that it refers to was added before."""
         with self._state:
             if self._broken:
@@ -150,14 +150,16 @@ class Staging:
 
     def _commit_all(
         self,
-        blobs: Sequence[tuple[tuple[str, bool], Path]],
-        trees: dict[str, tuple[Path, tuple[str, ...]]],
+        blobs: Sequence[tuple[tuple[str, bool], str]],
+        trees: dict[str, tuple[str, tuple[str, ...]]],
         touched: set[str],
     ) -> None:
         contents = [path for _, path in blobs]
         contents += [path for path, _ in trees.values()]
         # A barrier that was interrupted has named some already.
-        self._sync([path for path in contents if len(contents) > durable.FEW or path.exists()])
+        if len(contents) <= durable.FEW:
+            contents = [path for path in contents if os.path.lexists(path)]
+        self._sync(contents)
         directories = set(touched)
         for (hex_digest, executable), path in blobs:
             self._name(path, self.layout.blob(hex_digest, executable), directories)
@@ -172,17 +174,16 @@ class Staging:
                     del self._trees[hex_digest]
             self._sync_directories(directories)
 
-    def _name(self, path: Path, final: str, directories: set[str]) -> None:
+    def _name(self, path: str, final: str, directories: set[str]) -> None:
         shard = final[: final.rindex("/")]
         directories.add(shard)
-        target = Path(final)
         try:
-            placed = durable.rename_new(path, target)
+            placed = durable.rename_new(path, final)
         except FileNotFoundError:
-            if target.exists():
+            if os.path.lexists(final):
                 return
-            durable.ensure_directory(target.parent)
-            placed = durable.rename_new(path, target)
+            durable.ensure_directory(Path(shard))
+            placed = durable.rename_new(path, final)
         if not placed:
             durable.forget(path)
 
@@ -190,9 +191,9 @@ class Staging:
         # A shard may be new as well, ours or another's: its own name is in the parent.
         wanted = set(directories)
         wanted |= {shard[: shard.rindex("/")] for shard in wanted}
-        self._sync([Path(directory) for directory in sorted(wanted)])
+        self._sync(sorted(wanted))
 
-    def _sync(self, paths: Sequence[Path]) -> None:
+    def _sync(self, paths: Sequence[str]) -> None:
         durable.sync_paths(paths, self.root_fd)
 
     def _refusal(self) -> ReprobuildError:
@@ -203,7 +204,7 @@ class Staging:
         )
 
 
-def _levels(trees: dict[str, tuple[Path, tuple[str, ...]]]) -> list[list[str]]:
+def _levels(trees: dict[str, tuple[str, tuple[str, ...]]]) -> list[list[str]]:
     """The pending trees by height: each level refers only to lower ones and to named trees."""
     height: dict[str, int] = {}
     for start in trees:

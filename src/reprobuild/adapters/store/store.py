@@ -23,7 +23,7 @@ from reprobuild.errors import ReprobuildError
 if TYPE_CHECKING:
     from reprobuild.adapters.store.gc import Collection
     from reprobuild.adapters.store.info import Info
-    from reprobuild.adapters.store.verify import Report
+    from reprobuild.adapters.store.verify_report import Report
 
 
 class LocalStore:

@@ -42,7 +42,7 @@ class Trees:
         pending = self._staging.tree(hex_digest)
         candidates = [self._layout.tree(hex_digest)]
         if pending is not None:  # a barrier may give it its name between the two looks
-            candidates.insert(0, str(pending))
+            candidates.insert(0, pending)
         for path in candidates:
             try:
                 with open(path, "rb") as file:
@@ -64,7 +64,7 @@ class Trees:
         try:
             try:
                 durable.write(fd, data)
-                durable.seal(fd, 0o444)
+                durable.utime(fd)
             finally:
                 os.close(fd)
         except BaseException:
