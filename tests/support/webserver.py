@@ -64,8 +64,7 @@ class WebServer:
         class Handler(_Handler):
             web = outer
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         )
@@ -96,6 +95,13 @@ class WebServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that hang up are what the tests are about."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
