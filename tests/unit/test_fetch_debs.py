@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fakes.memory_store import MemoryStore
 from reprobuild.adapters.fetch.aptsources import (
     AptConfig,
     Archive,
@@ -16,16 +18,20 @@ from reprobuild.adapters.fetch.aptsources import (
     parse_deb822,
     parse_one_line,
     parse_settings,
+    read_apt_config,
 )
 from reprobuild.adapters.fetch.debindex import check_location
 from reprobuild.adapters.fetch.discovery import Discovery
+from reprobuild.adapters.fetch.fetchers import Fetchers, file_fetchers
 from reprobuild.adapters.fetch.gpgv import dearmor
 from reprobuild.adapters.fetch.places import Places
 from reprobuild.adapters.fetch.settings import FetchSettings
+from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.mirrors import Mirrors
 from reprobuild.core.pins import FilePin
 from reprobuild.errors import ReprobuildError
 from support.debarchive import DebArchive, Signer, missing_tools, signer
+from support.events import Recorder
 
 needs_gpg = pytest.mark.skipif(bool(missing_tools()), reason=missing_tools())
 
@@ -374,3 +380,74 @@ def test_a_signed_index_cannot_point_outside_either(tmp_path: Path, archive: Deb
     archive.publish()
     with pytest.raises(ReprobuildError, match="no path below"):
         pins(tmp_path, archive, "bad")
+
+
+@needs_gpg
+def test_a_pin_that_the_archive_dropped_names_what_it_has_now(
+    tmp_path: Path, archive: DebArchive
+) -> None:
+    archive.publish()
+    (pin,) = pins(tmp_path, archive, "tool=1.0-1")
+    (archive.root / pin.location).unlink()
+    settings = FetchSettings(tmp_path / "partial", backoff=0.0, attempts=2)
+    by_kind = file_fetchers(
+        MemoryStore(tmp_path / "m"),
+        settings,
+        base=tmp_path,
+        places=lambda: Places(settings, apt=config_of(archive)),
+    )
+    with pytest.raises(ReprobuildError) as caught:
+        Fetchers(by_kind).fetch(
+            FixedOutput("file", filename=pin.filename, sha256=pin.sha256),
+            {
+                "kind": "deb",
+                "input": "tools",
+                "suite": "bookworm",
+                "architecture": "amd64",
+                "location": pin.location,
+                "name": pin.name,
+                "version": pin.version,
+                "size": pin.size,
+            },
+            Recorder(),
+        )
+    error = caught.value
+    assert error.code == "E-DEB-GONE"
+    assert error.facts["available"] == ["1.0~rc1-1", "1.0-1", "1.0-1+deb12u2"]
+    assert "reprobuild lock --update tools" in error.hint
+
+
+def test_the_hosts_configuration_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("apt-config") is None:
+        pytest.skip("apt-config is not installed")
+    etc = tmp_path / "etc"
+    for name in ("sources.list.d", "auth.conf.d", "trusted.gpg.d"):
+        (etc / name).mkdir(parents=True)
+    (etc / "sources.list").write_text("deb http://one.example/debian bookworm main\n")
+    (etc / "sources.list.d" / "two.sources").write_text(
+        "Types: deb\nURIs: https://two.example/\nSuites: bookworm\nComponents: main\n"
+    )
+    (etc / "sources.list.d" / "off.disabled").write_text("deb http://off.example/ bookworm main\n")
+    (etc / "auth.conf.d" / "a.conf").write_text(
+        "# a remark\nmachine two.example/\nlogin user password wort\n"
+        "machine http://three.example:8080 login u password p\n"
+    )
+    (etc / "trusted.gpg.d" / "x.asc").write_text("key")
+    (tmp_path / "apt.conf").write_text(
+        f'Dir::Etc "{etc}";\nAcquire::http::Proxy "http://proxy.example:3128";\n'
+        'Acquire::https::Proxy "DIRECT";\nAcquire::https::CaInfo "/ca.pem";\n'
+    )
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    config = read_apt_config()
+    assert config.archives == (
+        Archive("http://one.example/debian", "bookworm"),
+        Archive("https://two.example", "bookworm"),
+    )
+    assert config.keyrings[0] == str(etc / "trusted.gpg.d" / "x.asc")
+    assert config.access.proxies == {"http": "http://proxy.example:3128"}
+    assert config.access.verify == "/ca.pem"
+    assert config.access.credentials == {
+        "https://two.example": ("user", "wort"),
+        "http://three.example:8080": ("u", "p"),
+    }
+    assert "wort" not in repr(config)
