@@ -292,11 +292,16 @@ class Output(Model):
     image: ImageConfig | None = None
     sources: dict[Name, Source] = Field(default_factory=dict)
 
+    @field_validator("components")
+    @classmethod
+    def _once(cls, components: tuple[str, ...]) -> tuple[str, ...]:
+        for name in components:
+            if components.count(name) > 1:
+                raise problem("duplicate", f"component {name!r} is listed twice")
+        return components
+
     @model_validator(mode="after")
     def _whole(self) -> Output:
-        if len(set(self.components)) != len(self.components):
-            twice = sorted({c for c in self.components if self.components.count(c) > 1})
-            raise problem("duplicate", f"component {twice[0]!r} is listed twice")
         if (self.release is None) != (self.image is None):
             raise problem("missing", "an image needs both tables, `release` and `image`")
         return self
