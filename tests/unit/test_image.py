@@ -364,9 +364,15 @@ def test_a_damaged_layer_is_found(store: MemoryStore, tmp_path: Path) -> None:
         damaged = bytearray(data)
         damaged[position] ^= 1
         bad = store.materialise(changed(store, tree, path, bytes(damaged)))
-        with open_layout(bad) as files, pytest.raises(ReprobuildError) as error:
-            verify_blobs(files, read_layout(files))
-        assert error.value.code == "E-IMAGE-VERIFY"
+        for write in (
+            lambda files: verify_blobs(files, facts),
+            lambda files: write_archive(files, facts, "a:1", tmp_path / "a.tar"),
+            lambda files: write_directory(files, facts, "a:1", tmp_path / "dir"),
+        ):
+            with open_layout(bad) as files, pytest.raises(ReprobuildError) as error:
+                write(files)
+            assert error.value.code == "E-IMAGE-VERIFY"
+    assert [p.name for p in tmp_path.iterdir()] == ["store"]
 
 
 @pytest.mark.parametrize("make_it", ["missing", "text", "empty-directory", "linked"])

@@ -6,6 +6,7 @@ The archive is an OCI layout (`index.json`) and, over the same blobs, what `dock
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -43,19 +44,31 @@ def _index(files: LayoutFiles, image: ImageFacts, reference: str) -> bytes:
     return index_document(manifest, reference=reference, architecture=image.architecture)
 
 
+def _verified(files: LayoutFiles, name: str) -> Iterator[bytes]:
+    """A blob's bytes; raises E-IMAGE-VERIFY at their end when they are not what it is called."""
+    digest = hashlib.sha256()
+    with files.open(name) as source:
+        while chunk := source.read(CHUNK):
+            digest.update(chunk)
+            yield chunk
+    expected = name.rpartition("/")[2]
+    if digest.hexdigest() != expected:
+        raise ReprobuildError(
+            "E-IMAGE-VERIFY",
+            f"the blob {expected} of the image is damaged",
+            expected=expected,
+            got=digest.hexdigest(),
+        )
+
+
 def archive_pieces(files: LayoutFiles, image: ImageFacts, reference: str) -> Iterator[bytes]:
-    """The archive's bytes: a function of the image and the reference alone."""
+    """The archive's bytes: a function of the image and the reference alone; raises E-IMAGE-VERIFY
+    on the way when a blob is damaged."""
     yield header(DIRECTORY, b"blobs", _DIRECTORY)
     yield header(DIRECTORY, b"blobs/sha256", _DIRECTORY)
     for name, size in blobs_of(image, files):
         yield header(REGULAR, name.encode(), _FILE, size=size)
-        done = 0
-        with files.open(name) as source:
-            while chunk := source.read(CHUNK):
-                done += len(chunk)
-                yield chunk
-        if done != size:
-            raise ReprobuildError("E-IMAGE", f"{name} has {done} bytes, not {size}")
+        yield from _verified(files, name)
         yield bytes(-size % BLOCK)
     for name, data in (
         ("index.json", _index(files, image, reference)),
@@ -100,8 +113,8 @@ def write_directory(files: LayoutFiles, image: ImageFacts, reference: str, targe
     try:
         (work / "blobs/sha256").mkdir(parents=True)
         for name, _ in blobs_of(image, files):
-            with files.open(name) as source, (work / name).open("wb") as out:
-                while chunk := source.read(CHUNK):
+            with (work / name).open("wb") as out:
+                for chunk in _verified(files, name):
                     out.write(chunk)
                 out.flush()
                 os.fsync(out.fileno())

@@ -1,0 +1,7 @@
+"""Fixtures of the end-to-end tests."""
+
+from __future__ import annotations
+
+from support.dockerd import docker_host
+
+__all__ = ["docker_host"]
