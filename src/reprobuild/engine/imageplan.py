@@ -14,6 +14,7 @@ from reprobuild.core.graph import Graph
 from reprobuild.core.kinds.context import Located
 from reprobuild.core.kinds.labels import ComponentFacts, release_labels, statement, tag_values
 from reprobuild.core.pattern import Pattern
+from reprobuild.core.sandboxenv import SOURCE_DATE_EPOCH
 from reprobuild.errors import ReprobuildError
 
 STATEMENT_COMPONENT = "statement"
@@ -68,7 +69,6 @@ def plan_image(evaluator: OutputView, dirty: tuple[str, ...]) -> ImagePlan:
     facts = [replace(evaluator.facts(name), drv=tree.drv) for name, tree in trees.items()]
     reference = f"{release.repository}:{_tag(evaluator, release.tag, facts)}"
     labels = release_labels(output, facts, reference, dirty)
-    mtime = _midnight(release.date.toordinal())
 
     stated = Located(
         graph.add(
@@ -89,7 +89,7 @@ def plan_image(evaluator: OutputView, dirty: tuple[str, ...]) -> ImagePlan:
         tree.input(f"below-{index}")
         for index, tree in enumerate(t for n, t in trees.items() if _is_root(evaluator, n))
     ]
-    layers = [_layer(evaluator, name, tree, base, beneath, mtime) for name, tree in layered.items()]
+    layers = [_layer(evaluator, name, tree, base, beneath) for name, tree in layered.items()]
     env: dict[str, str] = {}
     for name in trees:
         image = evaluator.components[name].image
@@ -142,7 +142,6 @@ def _layer(
     tree: Located,
     base: Located | None,
     beneath: Sequence[Input],
-    mtime: int,
 ) -> Located:
     """A component's layer. It looks at what lies beneath only where there may be links to follow
     (a merged /usr), so a change of one component leaves the other layers alone."""
@@ -159,7 +158,8 @@ def _layer(
     params: dict[str, Value] = {
         "compression": "gzip",
         "level": 6,
-        "mtime": mtime,
+        # Not the release's date: a layer must not change because a release is of another day.
+        "mtime": SOURCE_DATE_EPOCH,
         "name": name,
         "owners": owners,
         "prefix": "",
@@ -173,11 +173,6 @@ def _layer(
         params=params,
     )
     return Located(evaluator.graph.add(derivation))
-
-
-def _midnight(ordinal: int) -> int:
-    """Seconds since the epoch at midnight UTC of a proleptic Gregorian ordinal."""
-    return (ordinal - 719_163) * 86_400
 
 
 def _tag(evaluator: OutputView, text: str, facts: Sequence[ComponentFacts]) -> str:
