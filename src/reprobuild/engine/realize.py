@@ -173,7 +173,7 @@ class _Run:
             except BaseException as error:
                 emit("failed", error=str(error)[:500])
                 raise
-            self._keep(derivation, record, checked)
+            record = self._keep(derivation, record, checked)
         how = "fetched" if derivation.fixed is not None else "built"
         self._choose(drv, record, how)
         emit("finished", how=how, duration_ms=record.duration_ms)
@@ -212,8 +212,12 @@ class _Run:
             )
         return records[0] if records else None
 
-    def _keep(self, derivation: Derivation, record: Record, checked: bool) -> None:
-        """Records, durably; a second, different tree is kept beside the first and reported."""
+    def _keep(self, derivation: Derivation, record: Record, checked: bool) -> Record:
+        """Records a build, durably, and returns the record that stands for it.
+
+        A second, different tree is kept beside the first and reported; a check that came out
+        equal leaves the record it confirmed.
+        """
         catalog, content = self.realizer.catalog, self.realizer.content
         before = [r for r in catalog.records(record.action) if usable(content, r, Isolation.NONE)]
         content.barrier()
@@ -228,12 +232,16 @@ class _Run:
                 first=sorted(str(t) for t in other.outputs.values()),
                 second=sorted(str(t) for t in record.outputs.values()),
             )
-        if not (checked and before):
-            catalog.add_record(record)
         if checked:
             with self._mutex:
                 self.result.checked += 1
-        catalog.choose(record.drv, record)
+        confirmed = next((r for r in before if r.isolation.satisfies(record.isolation)), None)
+        if confirmed is not None:
+            record = confirmed
+        else:
+            catalog.add_record(record)
+        catalog.choose(derivation.digest, record)
+        return record
 
     def _choose(self, drv: Digest, record: Record, count: str) -> None:
         with self._mutex:
