@@ -9,6 +9,8 @@ chosen/ab/<drv>               "<action>/<record>\\n": a memo
 roots/<name>                  what collection keeps
 logs/  tmp/  locks/
 materialised/<tree>[.f|.x]    trees (and single blobs) as directories and files, a cache
+build/                        work directories of builds that run, or failed and were kept
+cache/                        git objects, cut downloads: may be lost without harm
 .git/                         a bare minimum, so that `git clean -xdf` around it steps over
 """
 
@@ -33,10 +35,11 @@ DIRECTORIES = (
     "tmp",
     "locks",
     "materialised",
+    "build",
+    "cache",
 )
 PLACEHOLDER = "README.md"
 _OURS = frozenset({*DIRECTORIES, ".git"})
-_UNFINISHED = ".format.new."
 
 
 class Layout:
@@ -140,7 +143,7 @@ def _refuse_foreign(root: Path) -> None:
             "E-STORE-FORMAT", f"cannot list {root}: {error.strerror}", path=str(root)
         ) from error
     # A making that was cut short leaves only our own names, without `format`, which comes last.
-    foreign = sorted(n for n in names if n not in _OURS and not n.startswith(_UNFINISHED))
+    foreign = sorted(name for name in names if name not in _OURS)
     if foreign or any(os.listdir(root / d) for d in ("blobs", "records") if d in names):
         raise ReprobuildError(
             "E-STORE-FORMAT",
@@ -160,14 +163,14 @@ def _make(root: Path) -> None:
     durable.ensure_directory(root / ".git")
     for name in ("objects", "refs"):
         durable.ensure_directory(root / ".git" / name)
-    _write_if_absent(root / ".git" / "HEAD", b"ref: refs/heads/store\n")
-    _write_if_absent(root / "format", f"{FORMAT_TEXT}{FORMAT}\n".encode())
+    _write_if_absent(root, root / ".git" / "HEAD", b"ref: refs/heads/store\n")
+    _write_if_absent(root, root / "format", f"{FORMAT_TEXT}{FORMAT}\n".encode())
     durable.sync_directory(root.parent)
 
 
-def _write_if_absent(path: Path, data: bytes) -> None:
+def _write_if_absent(root: Path, path: Path, data: bytes) -> None:
     if path.exists():
         return
     # Two processes may make the store at once, and one may have died while making it.
-    temporary = path.with_name(f".{path.name}.new.{os.getpid()}.{os.urandom(4).hex()}")
+    temporary = root / "tmp" / f"{path.name}-{os.getpid()}-{os.urandom(4).hex()}"
     durable.write_document(temporary, path, data, replace=False)
