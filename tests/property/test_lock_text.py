@@ -20,6 +20,7 @@ from reprobuild.core.lock import (
     PinnedFile,
     PinnedHead,
     PinnedOutput,
+    PinnedResolution,
     PinnedSource,
 )
 
@@ -71,6 +72,20 @@ heads = st.builds(
 )
 
 
+resolutions = st.builds(
+    PinnedResolution,
+    path=texts,
+    ancestor=st.none() | oid,
+    ours=st.none() | oid,
+    theirs=st.none() | oid,
+    result=st.none() | oid,
+    author=texts,
+    reason=texts,
+    content=texts,
+    executable=st.booleans(),
+)
+
+
 @st.composite
 def sources(draw: st.DrawFn) -> PinnedSource:
     return PinnedSource.model_validate(
@@ -80,6 +95,8 @@ def sources(draw: st.DrawFn) -> PinnedSource:
             "base-ref": draw(texts),
             "base": draw(oid),
             "heads": draw(many(heads)),
+            "composition": draw(st.none() | oid),
+            "resolutions": draw(many(resolutions)),
             "tree": draw(oid),
             "patch-sha256": draw(hex64),
             "patch-digest": draw(hex64),
@@ -99,7 +116,7 @@ def parse(text: str, directory: Any) -> Lock:
     return load_lock(path)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(lock=locks)
 def test_round_trips(lock: Lock, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.getbasetemp()
@@ -109,7 +126,7 @@ def test_round_trips(lock: Lock, tmp_path_factory: pytest.TempPathFactory) -> No
     assert render_lock(again) == text
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(lock=locks)
 def test_order_of_making_does_not_show(lock: Lock) -> None:
     turned = Lock(
@@ -127,7 +144,7 @@ def test_order_of_making_does_not_show(lock: Lock) -> None:
     assert render_lock(turned) == render_lock(lock)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(lock=locks)
 def test_each_pinned_file_has_a_line_of_its_own(lock: Lock) -> None:
     lines = render_lock(lock).split("\n")

@@ -115,6 +115,7 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Pinned sources", lock.PinnedOutput),
     ("Pinned sources", lock.PinnedSource),
     ("Pinned sources", lock.PinnedHead),
+    ("Pinned sources", lock.PinnedResolution),
 ]
 
 
