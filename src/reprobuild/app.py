@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.git.files import Pending
     from reprobuild.adapters.git.forge import Forge
     from reprobuild.adapters.git.resolutions import Resolutions
+    from reprobuild.adapters.oci.delivery import Images
     from reprobuild.adapters.store.glance import Glance
     from reprobuild.adapters.store.store import LocalStore
     from reprobuild.core.derivation import Isolation
@@ -275,6 +276,13 @@ class App:
         from reprobuild.adapters.oci.storelayout import read_image
 
         return read_image(self.store, tree)
+
+    @property
+    def images(self) -> Images:
+        """What can be done with a finished image."""
+        from reprobuild.adapters.oci.delivery import Images
+
+        return Images()
 
     def check_fixtures(self, output: str) -> None:
         """Raises E-LOCK-STALE when the text of a fixture moved after it was pinned."""

@@ -81,6 +81,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "no flake-like.toml here or in any parent directory",
             "change into a project or name one with -C DIR; `reprobuild init` starts one",
         ),
+        "E-NOT-REALIZED": Code(
+            Exit.USAGE,
+            "what is named has not been made here yet",
+            "run `reprobuild realize` first",
+        ),
         "E-UNKNOWN-INSTALLABLE": Code(
             Exit.USAGE,
             "the flake has no such output or component",
@@ -350,6 +355,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "load or pull it again; when it stays so, do not use it",
         ),
         # -- 10: the environment (images) ---------------------------------------------------
+        "E-IMAGE-WRITE": Code(
+            Exit.ENVIRONMENT,
+            "an image could not be written to a file",
+            "make room, or name another place; nothing was left half-written",
+        ),
         "E-DOCKER-UNAVAILABLE": Code(
             Exit.ENVIRONMENT,
             "no Docker daemon can be reached",
