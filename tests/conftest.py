@@ -1,0 +1,37 @@
+"""Fixtures that several folders share."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.demo import Demo, make_demo
+
+
+@pytest.fixture(scope="session")
+def demo_template(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """The small project, locked and realized once; tests take copies (never change it)."""
+    home = tmp_path_factory.mktemp("demo")
+    demo = make_demo(home / "project", home / "store")
+    demo.run("realize")
+    return demo
+
+
+@pytest.fixture
+def locked(demo_template: Demo, tmp_path: Path) -> Demo:
+    """A fresh checkout of the small project, locked, with an empty store."""
+    return demo_template.clone(tmp_path / "project", tmp_path / "store")
+
+
+@pytest.fixture
+def realized(demo_template: Demo, tmp_path: Path) -> Demo:
+    """A fresh checkout whose store has everything already."""
+    demo = demo_template.clone(tmp_path / "project", tmp_path / "store")
+    subprocess.run(["cp", "-a", str(demo_template.store), str(demo.store)], check=True)
+    shutil.rmtree(demo.store / "roots")
+    (demo.store / "roots").mkdir()
+    demo.run("realize")
+    return demo
