@@ -27,7 +27,7 @@ def lock(app: App, update: tuple[str, ...], check: bool) -> None:
     """Pin every input to content, and every source to its integration tree."""
     from reprobuild.adapters.toml.render_lock import render_lock, write_lock
     from reprobuild.core.files import LOCK_FILE
-    from reprobuild.engine.lock import Locker, Update, open_outputs
+    from reprobuild.engine.lock import Locker, Update
 
     if check and update:
         raise ReprobuildError("E-USAGE", "--check changes nothing, so --update does not go with it")
@@ -48,15 +48,13 @@ def lock(app: App, update: tuple[str, ...], check: bool) -> None:
     changed = project.texts.get(LOCK_FILE) != render_lock(done.lock).encode()
     if changed:
         write_lock(path, done.lock)
-    _print(app, done.lock, done.changed, open_outputs(done.lock), changed)
+    _print(app, done.lock, done.changed, _open(app, done.lock), changed)
 
 
 def _check(app: App) -> None:
     """Complete and current, judged from the files alone: no network, no build."""
     from reprobuild.adapters.toml.render_lock import render_lock
     from reprobuild.core.files import LOCK_FILE
-    from reprobuild.core.graph import Graph
-    from reprobuild.engine.evaluate import Evaluator
 
     project = app.project
     if project.lock is None:
@@ -65,21 +63,30 @@ def _check(app: App) -> None:
         raise ReprobuildError(
             "E-LOCK-STALE", f"{LOCK_FILE} is not in canonical form", file=LOCK_FILE
         )
-    open_: dict[str, str] = {}
     for output in sorted(project.flake.outputs):
         app.check_fixtures(output)
-        try:
-            Evaluator(
-                project.flake, project.components, project.lock, output, graph=Graph()
-            ).evaluate()
-        except ReprobuildError as error:
-            if error.code != "E-OUTPUT-OPEN":
-                raise
-            open_[output] = error.message
+    open_ = _open(app, project.lock)
     default = project.flake.default
     if default in open_:
         raise ReprobuildError("E-OUTPUT-OPEN", open_[default], output=default)
     _print(app, project.lock, [], open_, False)
+
+
+def _open(app: App, lock_: Lock) -> dict[str, str]:
+    """Why each output is open that needs what could not be pinned."""
+    from reprobuild.core.graph import Graph
+    from reprobuild.engine.evaluate import Evaluator
+
+    flake, components = app.project.flake, app.project.components
+    open_: dict[str, str] = {}
+    for output in sorted(flake.outputs):
+        try:
+            Evaluator(flake, components, lock_, output, graph=Graph()).evaluate()
+        except ReprobuildError as error:
+            if error.code != "E-OUTPUT-OPEN":
+                raise
+            open_[output] = error.message
+    return open_
 
 
 def _print(app: App, lock_: Lock, changed: list[str], open_: dict[str, str], written: bool) -> None:

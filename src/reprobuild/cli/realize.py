@@ -19,15 +19,22 @@ if TYPE_CHECKING:
     from reprobuild.engine.realize import Realized, Wishes
 
 
-@click.command()
+class _Realize(click.Command):
+    """`--check` takes its value after `=` alone, so that an installable may follow it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        words = ["--check=named" if word == "--check" else word for word in args[:end]]
+        return super().parse_args(ctx, words + args[end:])
+
+
+@click.command(cls=_Realize)
 @click.argument("installables", nargs=-1)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and why.")
 @click.option(
     "--check",
-    is_flag=False,
-    flag_value="named",
     default=None,
-    metavar="[closure]",
+    metavar="[=closure]",
     help="Build again what is named (or its whole closure) and compare.",
 )
 @click.option("--from-source", is_flag=True, help="Use no record and no substituter.")

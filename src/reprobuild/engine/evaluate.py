@@ -144,12 +144,7 @@ class Evaluator:
             declared = self.flake.inputs[name]
             pin = self.lock.inputs.get(name) if self.lock else None
             if pin is None:
-                why = self.lock.open.get(name) if self.lock else None
-                raise ReprobuildError(
-                    "E-LOCK-MISSING",
-                    f"input {name} is not pinned" + (f": {why}" if why else ""),
-                    input=name,
-                )
+                raise self._unpinned(name)
             if pin.spec != spec_digest(declared).hex or pin.kind != declared.kind:
                 raise ReprobuildError(
                     "E-LOCK-STALE",
@@ -164,6 +159,17 @@ class Evaluator:
                 )
             )
         return self._inputs[name]
+
+    def _unpinned(self, name: str) -> ReprobuildError:
+        why = self.lock.open.get(name) if self.lock else None
+        if why is None:
+            return ReprobuildError("E-LOCK-MISSING", f"input {name} is not pinned", input=name)
+        return ReprobuildError(
+            "E-OUTPUT-OPEN",
+            f"output {self.output_name} is open: input {name}: {why}",
+            output=self.output_name,
+            open=name,
+        )
 
     def _overridden(self, name: str) -> Located:
         fixed = FixedOutput("tree", tree=self.overrides[name])

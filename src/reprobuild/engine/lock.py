@@ -213,12 +213,3 @@ def _flat(lock: Lock) -> Mapping[str, object]:
         for component, why in output.open.items():
             flat[f"outputs.{name}.open.{component}"] = why
     return flat
-
-
-def open_outputs(lock: Lock) -> dict[str, str]:
-    """Why each open output is open; empty when all is pinned."""
-    return {
-        name: "; ".join(f"{what}: {why}" for what, why in sorted(output.open.items()))
-        for name, output in lock.outputs.items()
-        if output.open
-    }

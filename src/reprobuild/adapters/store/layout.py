@@ -39,6 +39,9 @@ DIRECTORIES = (
     "cache",
 )
 PLACEHOLDER = "README.md"
+BESIDE = (PLACEHOLDER, ".gitignore", ".git", "format", "build", "cache")
+"""What else may lie there: the checkout's own files, work directories of builds, and caches of
+git objects and unfinished downloads."""
 _OURS = frozenset({*DIRECTORIES, ".git"})
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.info import listing
-from reprobuild.adapters.store.layout import DIRECTORIES, Layout
+from reprobuild.adapters.store.layout import BESIDE, DIRECTORIES, Layout
+from reprobuild.adapters.store.names import root_name
 from reprobuild.adapters.store.records import (
     is_derivation,
     parse_record,
     parse_reference,
 )
-from reprobuild.adapters.store.names import root_name
 from reprobuild.adapters.store.roots import parse_keep
 from reprobuild.adapters.store.verify_made import check_materialised
 from reprobuild.adapters.store.verify_report import Known, Problem, Report, content_problem
@@ -37,7 +37,7 @@ def verify(layout: Layout, *, jobs: int) -> Report:
     known = Known()
     root = str(layout.root)
     for entry in listing(root):
-        if entry.name not in (*DIRECTORIES, "format", ".git"):
+        if entry.name not in (*DIRECTORIES, *BESIDE):
             _misplaced(report, entry.path)
     _blobs(f"{root}/blobs", report, known, jobs)
     _trees(f"{root}/trees", report, known)
