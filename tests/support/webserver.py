@@ -19,7 +19,8 @@ class Fault:
 
     `kind`: `status` (answer `number`), `cut` (close after `number` body bytes), `endless` (never
     stop sending), `stall` (send `number` bytes, then nothing), `reset` (close without an answer),
-    `whole` (ignore Range), `redirect` (to `location`), `chunked` (declare no length).
+    `whole` (ignore Range), `redirect` (to `location`), `unframed` (declare no length; the end is
+    the connection's), `chunked` (HTTP/1.1 chunks).
     """
 
     kind: str
@@ -157,10 +158,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if start:
             end = len(resource.body)
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{end}"
-        if fault and fault.kind == "chunked":
-            headers["Connection"] = "close"
+        if fault and fault.kind in ("chunked", "unframed"):
+            chunked = fault.kind == "chunked"
+            headers |= {"Transfer-Encoding": "chunked"} if chunked else {"Connection": "close"}
             self._head(206 if start else 200, headers)
-            self.wfile.write(body)
+            if chunked and body:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(body), body))
+            self.wfile.write(b"0\r\n\r\n" if chunked else body)
             self.close_connection = True
             return
         headers["Content-Length"] = str(len(body))
@@ -180,7 +184,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if fault.kind == "reset":
             self._hang_up()
         elif fault.kind == "endless":
-            self._head(200, {"Connection": "close"})
+            self._head(200, {"Connection": "close", **dict(fault.headers)})
             while not self.web.closing.is_set():
                 self.wfile.write(bytes(65536))
         elif fault.kind == "redirect":

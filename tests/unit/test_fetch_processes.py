@@ -15,11 +15,14 @@ from typing import BinaryIO, cast
 
 import pytest
 
+from fakes.memory_store import MemoryStore
 from reprobuild.adapters.fetch import download
 from reprobuild.adapters.fetch.download import Downloader, Place, Wanted
+from reprobuild.adapters.fetch.filetree import store_file
 from reprobuild.adapters.fetch.http import Http
 from reprobuild.adapters.fetch.partial import open_partial
 from reprobuild.adapters.fetch.settings import FetchSettings
+from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Sha256
 from reprobuild.errors import ReprobuildError
 from support.events import Recorder
@@ -157,3 +160,14 @@ def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
         pass
     assert caught.value.code == "E-FETCH"
     assert str(tmp_path / "file") in caught.value.message
+
+
+def test_a_file_that_changes_after_its_verification_is_not_taken(tmp_path: Path) -> None:
+    path = tmp_path / "thing.bin"
+    path.write_bytes(b"changed meanwhile")
+    store = MemoryStore(tmp_path / "materialised")
+    fixed = FixedOutput("file", filename="thing.bin", sha256=Sha256(DIGEST))
+    with pytest.raises(ReprobuildError) as caught:
+        store_file(store, path, fixed)
+    assert caught.value.code == "E-FETCH-MISMATCH"
+    assert store.trees == {}

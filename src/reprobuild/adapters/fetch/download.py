@@ -41,12 +41,17 @@ class Wanted:
     size: int = -1
 
 
-class _WrongContent(Exception):
-    """What came is not what was wanted; `fact` names what came."""
+# Bytes of another content that are read to name its digest (a bound, not a promise).
+_SURPLUS = 64 * 2**20
 
-    def __init__(self, got: str, place: Place) -> None:
-        super().__init__(got)
-        self.got = got
+
+class _WrongContent(Exception):
+    """What came is not what was wanted: its digest ("" when it was not read to the end), size."""
+
+    def __init__(self, digest: str, size: int, place: Place) -> None:
+        super().__init__(digest)
+        self.digest = digest
+        self.size = size
         self.place = place
 
 
@@ -127,12 +132,12 @@ class Downloader:
             except _WrongContent as error:
                 path.unlink(missing_ok=True)
                 report.emit("fetch-mismatch", name=wanted.name, place=redact(error.place.url),
-                            got=error.got)  # fmt: skip
+                            got=error.digest)  # fmt: skip
                 wrong = wrong or error
         if path.exists() and path.stat().st_size == 0:
             path.unlink()
         if wrong is not None:
-            raise mismatch(wanted, wrong.got, wrong.place.url)
+            raise mismatch(wanted, wrong.digest, wrong.size, wrong.place.url)
         raise unreachable(wanted.name, failures)
 
     def _is_whole(self, path: Path, wanted: Wanted) -> bool:
@@ -203,24 +208,31 @@ class Downloader:
         progress: Progress,
     ) -> None:
         done, pace = stream.start, Pace(self.settings)
-        limit = wanted.size if wanted.size >= 0 else self.settings.max_size
-        if wanted.size >= 0 and stream.total >= 0 and stream.total != wanted.size:
-            raise _WrongContent(f"{stream.total} bytes", place)
+        sized = wanted.size >= 0
+        limit = wanted.size if sized else self.settings.max_size
+        # Content of another size is not kept, but read a little further, so that the error can
+        # name its digest.
+        bound = limit + _SURPLUS if sized else limit
+        other = sized and stream.total >= 0 and stream.total != wanted.size
+        if stream.total > bound:
+            raise _WrongContent("", stream.total, place)
         for piece in stream.chunks:
             if self.settings.cancel.is_set():
                 raise interrupted()
             done += len(piece)
             pace.take(len(piece))
-            if done > limit:
-                raise _WrongContent(f"more than {limit} bytes", place)
+            other = other or done > limit
+            if done > bound:
+                raise _WrongContent("", done, place)
             hasher.update(piece)
-            handle.write(piece)
-            progress.at(done, wanted.size if wanted.size >= 0 else stream.total)
+            if not other:
+                handle.write(piece)
+                progress.at(done, wanted.size if sized else stream.total)
         handle.flush()
-        if 0 <= done < wanted.size:
+        if done < wanted.size and not other and not stream.framed:
             raise TransferError(f"cut off after {done} of {wanted.size} bytes", transient=True)
-        if hasher.hexdigest() != wanted.sha256.hex:
-            raise _WrongContent(f"sha256:{hasher.hexdigest()}", place)
+        if other or hasher.hexdigest() != wanted.sha256.hex:
+            raise _WrongContent(f"sha256:{hasher.hexdigest()}", done, place)
 
     def obtain_unknown(
         self, name: str, places: Sequence[Place], report: Reporter
@@ -286,18 +298,22 @@ def _etag(stream: Stream) -> str:
     return tag if tag.startswith('"') else ""  # a weak one says nothing about bytes
 
 
-def mismatch(wanted: Wanted, got: str, url: str) -> ReprobuildError:
-    """E-FETCH-MISMATCH: `got` is the digest or the size that came."""
+def mismatch(wanted: Wanted, digest: str, size: int, url: str) -> ReprobuildError:
+    """E-FETCH-MISMATCH: `digest` (`sha256:…`) and `size` came, where each is known ("", -1)."""
+    if not digest:
+        came = f"{size} bytes or more"
+    else:
+        came = digest + (f" ({size} bytes)" if size >= 0 else "")
+    pinned = f"{wanted.sha256}" + (f" ({wanted.size} bytes)" if wanted.size >= 0 else "")
     return ReprobuildError(
         "E-FETCH-MISMATCH",
-        f"{wanted.name}: {redact(url)} gave {got}, but {wanted.sha256}"
-        + (f" ({wanted.size} bytes)" if wanted.size >= 0 else "")
-        + " is pinned",
+        f"{wanted.name}: {redact(url)} gave {came}, but {pinned} is pinned",
         name=wanted.name,
         origin=redact(url),
         expected=str(wanted.sha256),
-        got=got,
+        got=digest or None,
         expected_size=wanted.size if wanted.size >= 0 else None,
+        got_size=size if size >= 0 else None,
     )
 
 

@@ -117,20 +117,18 @@ class ArchiveSource:
 
     def _copy(self, path: Path, wanted: Wanted) -> None:
         hasher = hashlib.sha256()
-        with self._member(f"blobs/sha256/{wanted.sha256.hex}") as (reader, size):
-            if wanted.size not in (-1, size):
-                raise mismatch(wanted, f"{size} bytes", self._path.absolute().as_uri())
-            with path.open("wb") as out:
-                while piece := reader.read(CHUNK):
-                    hasher.update(piece)
-                    try:
-                        out.write(piece)
-                        out.flush()
-                    except OSError as error:
-                        raise disk_error(error, self._directory) from None
-        if hasher.hexdigest() != wanted.sha256.hex:
+        member = self._member(f"blobs/sha256/{wanted.sha256.hex}")
+        with member as (reader, size), path.open("wb") as out:
+            while piece := reader.read(CHUNK):
+                hasher.update(piece)
+                try:
+                    out.write(piece)
+                    out.flush()
+                except OSError as error:
+                    raise disk_error(error, self._directory) from None
+        if hasher.hexdigest() != wanted.sha256.hex or wanted.size not in (-1, size):
             got = f"sha256:{hasher.hexdigest()}"
-            raise mismatch(wanted, got, self._path.absolute().as_uri())
+            raise mismatch(wanted, got, size, self._path.absolute().as_uri())
 
 
 def _sha256(text: str) -> Sha256:

@@ -140,7 +140,7 @@ class WheelFetcher:
         agreeing = [offer for offer in same if offer.sha256 == sha256.hex]
         silent = [offer for offer in same if not offer.sha256]
         if same and not agreeing and not silent:
-            raise mismatch(wanted, f"sha256:{same[0].sha256}", same[0].url)
+            raise mismatch(wanted, f"sha256:{same[0].sha256}", same[0].size, same[0].url)
         # What an earlier discovery left complete needs no place at all.
         places = _places(self._settings, [*agreeing, *silent])
         if not places and not (self._settings.partial_dir / sha256.hex).exists():

@@ -21,7 +21,11 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An open body. `start` is the offset its first byte has; `total` the whole size, or -1."""
+    """An open body.
+
+    `start` is the offset its first byte has; `total` the whole size, or -1. `framed` says that
+    the end of `chunks` is the end of the content, and not perhaps of the connection.
+    """
 
     url: str
     start: int
@@ -30,6 +34,7 @@ class Stream:
     headers: Mapping[str, str]
     chunks: Iterator[bytes]
     close: Callable[[], None]
+    framed: bool = True
 
 
 def file_path(url: str) -> Path:
@@ -109,6 +114,7 @@ def as_stream(response: requests.Response, offset: int) -> Stream:
         response.headers,
         chunks(),
         response.close,
+        total >= 0 or "chunked" in response.headers.get("Transfer-Encoding", "").lower(),
     )
 
 
