@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, BinaryIO
 
 from reprobuild.adapters.git import plumbing, trees
+from reprobuild.adapters.git.objects import GITLINK
 from reprobuild.adapters.git.scratch import Scratch
 from reprobuild.core.digest import GitOid, Sha256
 from reprobuild.core.integration.backend import (
@@ -24,11 +25,15 @@ from reprobuild.errors import ReprobuildError
 _HEX = re.compile(rb"[0-9a-f]+")
 
 
+Supply = Callable[[Sequence[GitOid]], None]
+
+
 class GitRepository:
     """A `Repository` (see core.integration.backend) over one scratch directory."""
 
-    def __init__(self, scratch: Scratch) -> None:
-        self.scratch = scratch
+    def __init__(self, scratch: Scratch, supply: Supply | None = None) -> None:
+        """`supply`, where there is a remote to ask, brings blobs into one of the sources."""
+        self.scratch, self._supply = scratch, supply
         self.git_version = plumbing.version()
         self._shown: tuple[GitOid, dict[bytes, GitOid]] | None = None
         self._commits: dict[GitOid, Commit] = {}
@@ -121,6 +126,7 @@ class GitRepository:
             return
         else:
             found = trees.moved_attributes(reader, self._shown[1], self._shown[0], tree)
+        self._need(found.values())
         self.scratch.show_attributes(found)
         self._shown = (tree, found)
 
@@ -133,6 +139,8 @@ class GitRepository:
 
     def _merge(self, ours: GitOid, theirs: GitOid) -> MergeOutcome:
         self._show_attributes(self.commit(ours).tree)
+        if self._supply is not None:
+            self._need(self._merged_blobs(ours, theirs))
         status, out, stderr = self.run(
             "merge-tree", "--write-tree", "-z", "--messages", ours.hex, theirs.hex, ok=(0, 1, 128)
         )
@@ -185,6 +193,8 @@ class GitRepository:
     def patch(self, old: GitOid, new: GitOid, sink: BinaryIO | None = None) -> Sha256:
         """The digest of `git diff --binary --full-index` between two trees, with git's defaults."""
         self._show_attributes(new)
+        if self._supply is not None:
+            self._need(_blobs(self.changes(old, new)))
         hasher = hashlib.sha256()
         scratch = self.scratch
         argv = ("diff", "--binary", "--full-index", old.hex, new.hex)
@@ -200,6 +210,41 @@ class GitRepository:
         self._show_attributes(new)
         status, out, _ = self.run("diff", "--check", old.hex, new.hex, ok=(0, 1, 2, 3))
         return out.decode("utf-8", "replace").strip() if status else ""
+
+    # -- blobs that a partial clone lacks --------------------------------------------------
+
+    def _need(self, blobs: Iterable[GitOid]) -> None:
+        if self._supply is None:
+            return
+        absent = self.absent(dict.fromkeys(blobs))
+        if absent:
+            self._supply(absent)
+
+    def absent(self, oids: Iterable[GitOid]) -> list[GitOid]:
+        """Which objects are not at hand."""
+        names = b"".join(o.hex.encode() + b"\n" for o in oids)
+        _, out, _ = self.run("cat-file", "--batch-check", "--buffer", stdin=names)
+        rows = out.splitlines()
+        return [plumbing.oid(r.split()[0]) for r in rows if r.endswith(b" missing")]
+
+    def _merged_blobs(self, ours: GitOid, theirs: GitOid) -> Iterator[GitOid]:
+        """What a merge may read: files that both sides changed, and those that could be renames."""
+        parted = self.merge_base(ours, theirs)
+        if parted is None:
+            return
+        start = self.commit(parted).tree
+        mine = {c.path: c for c in self.changes(start, self.commit(ours).tree)}
+        for change in self.changes(start, self.commit(theirs).tree):
+            yield from _blobs([change])
+            other = mine.pop(change.path, None)
+            if other is not None:
+                yield from _blobs([other])
+        yield from _blobs(c for c in mine.values() if c.old is None or c.new is None)
+
+    def supply_tree(self, tree: GitOid) -> None:
+        """Brings every blob of a tree that is not at hand, all at once."""
+        if self._supply is not None:
+            self._need(oid for mode, oid, _ in self.listing(tree) if mode != GITLINK)
 
     # -- explaining ------------------------------------------------------------------------
 
@@ -242,6 +287,12 @@ class GitRepository:
             "range-diff", "--no-color", "--creation-factor=80", f"{base}..{old}", f"{base}..{new}"
         )
         return out.decode("utf-8", "replace").rstrip()
+
+
+def _blobs(changes: Iterable[Change]) -> Iterator[GitOid]:
+    for change in changes:
+        sides = ((change.old_mode, change.old), (change.new_mode, change.new))
+        yield from (oid for mode, oid in sides if oid is not None and mode != GITLINK)
 
 
 def split_nul(out: IO[bytes]) -> Iterator[bytes]:

@@ -107,7 +107,7 @@ class GitCache:
                 if not wanted:
                     continue
                 try:
-                    transport.fetch(cached, place, wanted, without_blobs=True)
+                    transport.fetch(cached, place, wanted)
                 except ReprobuildError as error:
                     failure = error
                     continue
@@ -129,7 +129,7 @@ class GitCache:
         transport.init_bare(cached, sha256=len(blobs[0].hex) == 64)
         for start in range(0, len(blobs), 5000):
             wanted = [b.hex for b in blobs[start : start + 5000]]
-            transport.fetch(cached, remote, wanted, without_blobs=True)
+            transport.fetch(cached, remote, wanted, negotiate=False)
 
     def resolve(self, url: str, refs: Iterable[str]) -> dict[str, GitOid]:
         """What refs point to: local repositories are read, remotes get one `ls-remote`.

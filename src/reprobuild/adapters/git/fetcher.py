@@ -12,10 +12,9 @@ from reprobuild.adapters.git.cache import GitCache, Located
 from reprobuild.adapters.git.files import reader_below
 from reprobuild.adapters.git.fixture import fixture_digest, make_fixture
 from reprobuild.adapters.git.importer import import_from
-from reprobuild.adapters.git.objects import GITLINK
-from reprobuild.adapters.git.plumbing import run
 from reprobuild.adapters.git.resolutions import Resolutions
 from reprobuild.adapters.git.scratch import Scratch
+from reprobuild.adapters.git.transport import init_bare
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest, GitOid
 from reprobuild.core.encoding import Value
@@ -63,41 +62,21 @@ class GitSources:
 
     @contextmanager
     def open(self, origin: Mapping[str, Value], spec: IntegrationSpec) -> Iterator[GitRepository]:
-        """A repository over the spec's objects; missing blobs come from the remote when allowed."""
+        """A repository over the spec's objects; blobs that are missing are fetched when allowed."""
         located = self.locate(origin, spec)
-        promisor = located.remote if not self.cache.offline else ""
-        with Scratch(
-            located.sources, sha256=len(spec.base.hex) == 64, promisor=promisor
-        ) as scratch:
-            yield GitRepository(scratch)
+        supply: Callable[[Sequence[GitOid]], None] | None = None
+        sources = list(located.sources)
+        if located.remote and not self.cache.offline:
+            url = str(origin["url"])
+            init_bare(self.cache.path(url), sha256=len(spec.base.hex) == 64)
+            if self.cache.path(url) not in sources:
+                sources.append(self.cache.path(url))
 
-    def prefetch(
-        self,
-        origin: Mapping[str, Value],
-        spec: IntegrationSpec,
-        repository: GitRepository,
-        tree: GitOid,
-    ) -> None:
-        """Brings the blobs of a tree that are not at hand, all at once."""
-        located = self.locate(origin, spec)
-        if not located.remote or self.cache.offline:
-            return
-        blobs = {oid: None for mode, oid, _ in repository.listing(tree) if mode != GITLINK}
-        absent = absent_objects(repository.scratch, list(blobs))
-        if absent:
-            self.cache.bring_blobs(str(origin["url"]), located.remote, absent)
+            def supply(blobs: Sequence[GitOid]) -> None:
+                self.cache.bring_blobs(url, located.remote, blobs)
 
-
-def absent_objects(scratch: Scratch, oids: Sequence[GitOid]) -> list[GitOid]:
-    """Which objects are not at hand (asks no remote)."""
-    with Scratch(scratch.sources, sha256=scratch.sha256) as plain:
-        env = {**plain.env, "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(scratch.git_dir / "objects")}
-        names = b"".join(o.hex.encode() + b"\n" for o in oids)
-        _, out, _ = run(
-            ["cat-file", "--batch-check", "--buffer"], env=env, cwd=plain.work_tree, stdin=names
-        )
-    rows = out.splitlines()
-    return [GitOid.parse(r.split()[0].decode()) for r in rows if r.endswith(b" missing")]
+        with Scratch(sources, sha256=len(spec.base.hex) == 64) as scratch:
+            yield GitRepository(scratch, supply)
 
 
 class GitFetcher:
@@ -130,8 +109,7 @@ class GitFetcher:
                     expected=fixed.oid.hex,
                     got=done.tree.hex,
                 )
-            if origin.get("kind") == "git":
-                self._sources.prefetch(origin, spec, repository, done.tree)
+            repository.supply_tree(done.tree)
             digest = import_from(repository.scratch.reader, done.tree, self._content)
         report.emit("integrate-done", name=name, tree=done.tree.hex)
         return digest

@@ -42,7 +42,7 @@ class Scratch:
     Objects come from `sources` (git directories, by alternates) and new ones are written here
     alone. It is no bare repository: its work tree holds the `.gitattributes` files of one tree and
     nothing else, so merges and diffs see the attributes that a checkout of that tree would have.
-    With `promisor` (an address) objects that are missing are fetched from there when needed.
+    It knows no remote: an object that no source has is missing, never fetched behind our back.
     """
 
     def __init__(
@@ -50,12 +50,11 @@ class Scratch:
         sources: Sequence[Path],
         *,
         sha256: bool = False,
-        promisor: str = "",
         directory: Path | None = None,
     ) -> None:
         self.sources = [git_directory(s) for s in sources]
         self.sha256 = sha256
-        self._promisor, self._parent = promisor, directory
+        self._parent = directory
         self._attributes: dict[bytes, GitOid] = {}
 
     def __enter__(self) -> Scratch:
@@ -76,15 +75,9 @@ class Scratch:
         for place in ("git/objects/info", "git/objects/pack", "git/refs/heads", "git/info", "tree"):
             (self.root / place).mkdir(parents=True)
         (self.git_dir / "HEAD").write_text("ref: refs/heads/none\n")
-        config = _CONFIG.format(version=1 if self.sha256 or self._promisor else 0)
-        if self.sha256 or self._promisor:
-            config += "[extensions]\n"
+        config = _CONFIG.format(version=1 if self.sha256 else 0)
         if self.sha256:
-            config += "\tobjectFormat = sha256\n"
-        if self._promisor:
-            config += '\tpartialClone = origin\n[remote "origin"]\n'
-            config += f'\turl = "{_quote(self._promisor)}"\n\tpromisor = true\n'
-            config += "\tpartialCloneFilter = blob:none\n"
+            config += "[extensions]\n\tobjectFormat = sha256\n"
         (self.git_dir / "config").write_text(config)
         lines, shallow = [], set()
         for source in self.sources:
@@ -99,11 +92,6 @@ class Scratch:
             (self.git_dir / "shallow").write_bytes(b"".join(o + b"\n" for o in sorted(shallow)))
         self.env = clean_environment(self.root)
         self.env |= {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.work_tree)}
-        if self._promisor:
-            from reprobuild.adapters.git.transport import transport_environment
-
-            del self.env["GIT_NO_LAZY_FETCH"]
-            self.env = {**transport_environment(), **self.env}
         self.reader = ObjectReader(self.env, self.work_tree)
 
     # -- writing ---------------------------------------------------------------------------
@@ -148,7 +136,3 @@ class Scratch:
             with open(place, "wb") as file:  # noqa: PTH123
                 file.write(self.reader.read(blob, "blob"))
         self._attributes = dict(attributes)
-
-
-def _quote(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -67,20 +67,18 @@ def list_refs(url: str, refs: Iterable[str]) -> dict[str, GitOid]:
     return found
 
 
-def fetch(
-    git_dir: Path, url: str, wanted: Sequence[str], *, without_blobs: bool, depth: int = 0
-) -> None:
-    """Brings commits (by name or by ref) into `git_dir`; raises E-GIT-FETCH.
+def fetch(git_dir: Path, url: str, wanted: Sequence[str], *, negotiate: bool = True) -> None:
+    """Brings objects (by name or by ref) into `git_dir`; raises E-GIT-FETCH.
 
-    Nothing is recorded but objects: no refs move, no FETCH_HEAD is written.
+    Commits come with their history but without blobs, where the server can do that. Nothing is
+    recorded but objects: no refs move, no FETCH_HEAD is written. `negotiate=False` for single
+    blobs, which no history leads to.
     """
     argv = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
             "--no-recurse-submodules", "--refmap="]  # fmt: skip
-    if without_blobs:
-        argv.append("--filter=blob:none")
-    if depth:
-        argv.append(f"--depth={depth}")
-    argv += ["--stdin", "--", check_url(url)]
+    argv += ["--filter=blob:none", "--stdin", "--", check_url(url)]
+    if not negotiate:
+        argv[:0] = ["-c", "fetch.negotiationAlgorithm=noop"]
     names = "".join(f"{w}\n" for w in wanted)
     _network(argv, url, git_dir=git_dir, stdin=names.encode())
 
@@ -98,9 +96,13 @@ def _network(
             raise
         raise ReprobuildError(
             "E-GIT-FETCH",
-            f"cannot get {argv[0]} from {redact(url)}: {error.facts.get('said') or error.message}",
+            f"git cannot {_verb(argv)} from {redact(url)}: {redact(str(error.facts.get('said') or error.message))}",
             url=redact(url),
         ) from error
+
+
+def _verb(argv: Sequence[str]) -> str:
+    return "list refs" if "ls-remote" in argv else "fetch"
 
 
 def keep(git_dir: Path, commits: Iterable[GitOid]) -> None:
