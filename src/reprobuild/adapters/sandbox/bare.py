@@ -28,7 +28,7 @@ from reprobuild.errors import ReprobuildError
 from reprobuild.ports import BuildRequest, Mount
 
 # A path begins a word, or follows an option of one letter (`-I/build/include`).
-_BEFORE = r"(?:(?<![\w./~-])|(?<=\s-\w)|(?<=\A-\w))"
+_BEFORE = r"(?:(?<![\w./~-])|(?<=[\s\"'=,]-\w)|(?<=\A-\w))"
 _AFTER = r"(?![\w.-])"
 
 

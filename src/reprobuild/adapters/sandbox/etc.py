@@ -34,7 +34,9 @@ def place(directory: Path) -> Path:
     Every file is world-readable, has mtime 1 and is written whole or not at all, so that several
     processes may share the directory.
     """
-    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    if directory.stat().st_mode & 0o7777 != 0o755:
+        directory.chmod(0o755)  # whatever the caller's umask is
     for name, content in FILES.items():
         target = directory / name
         with contextlib.suppress(OSError):

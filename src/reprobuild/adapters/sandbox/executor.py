@@ -93,7 +93,6 @@ class BubblewrapExecutor:
         with self._lock:
             if self._ready is None:
                 try:
-                    self._runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
                     constants = etc.place(self._runtime / f"etc-{SANDBOX_VERSION.split('/')[1]}")
                 except OSError as error:
                     raise ReprobuildError(

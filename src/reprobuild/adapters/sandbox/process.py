@@ -128,17 +128,22 @@ class Running:
             if not self.read_status():
                 return False
         self.init = int(json.loads(self._report.split(b"\n")[0])["child-pid"])
-        self.pidfd = os.pidfd_open(self.init)
+        try:
+            self.pidfd = os.pidfd_open(self.init)
+        except ProcessLookupError:  # it has failed and been reaped already
+            return False
         return True
 
     def limit(self, file_size: int) -> None:
         """Puts the per-process limits on process 1; all that it starts inherits them."""
         for kind, limits in process_limits(file_size).items():
-            resource.prlimit(self.init, kind, limits)
+            with contextlib.suppress(ProcessLookupError):  # `supervise` will see that it is gone
+                resource.prlimit(self.init, kind, limits)
 
     def go(self) -> None:
         """Lets the command start."""
-        os.write(self.release, b"\n")
+        with contextlib.suppress(BrokenPipeError):  # it failed to set up, and is gone
+            os.write(self.release, b"\n")
         self._close("release")
 
     def read_status(self) -> bool:
