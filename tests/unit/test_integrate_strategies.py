@@ -97,12 +97,9 @@ def test_squashed_in_base_is_remarked_and_the_head_still_merged(origin: Origin) 
         done = integrate(repository, merge_spec(origin, base, 1, 2))
         assert [h.squashed_in_base for h in done.heads] == [True, False]
         assert [h.disposition for h in done.heads] == [Disposition.MERGED, Disposition.MERGED]
-        assert (
-            repository.read_blob(repository.entry(done.tree, b"a").oid)
-            == changed(  # type: ignore[union-attr]
-                _2="two", _3="three"
-            ).encode()
-        )
+        entry = repository.entry(done.tree, b"a")
+        assert entry is not None
+        assert repository.read_blob(entry.oid) == changed(_2="two", _3="three").encode()
 
 
 def test_an_absorbed_head_that_is_skipped_would_make_its_successor_conflict(

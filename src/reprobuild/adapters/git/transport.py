@@ -94,9 +94,10 @@ def _network(
     except ReprobuildError as error:
         if error.code == "E-GIT" and "not installed" in error.message:
             raise
+        said = redact(str(error.facts.get("said") or error.message))
         raise ReprobuildError(
             "E-GIT-FETCH",
-            f"git cannot {_verb(argv)} from {redact(url)}: {redact(str(error.facts.get('said') or error.message))}",
+            f"git cannot {_verb(argv)} from {redact(url)}: {said}",
             url=redact(url),
         ) from error
 
