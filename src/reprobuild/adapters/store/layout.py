@@ -39,9 +39,8 @@ DIRECTORIES = (
     "cache",
 )
 PLACEHOLDER = "README.md"
-BESIDE = (PLACEHOLDER, ".gitignore", ".git", "format", "build", "cache")
-"""What else may lie there: the checkout's own files, work directories of builds, and caches of
-git objects and unfinished downloads."""
+BESIDE = (PLACEHOLDER, ".gitignore", ".git", "format")
+"""What else may lie there: the checkout's own files among them."""
 _OURS = frozenset({*DIRECTORIES, ".git"})
 
 
