@@ -187,7 +187,9 @@ def test_the_next_place_makes_good_for_a_wrong_one(web: WebServer, downloads: Do
     report = Recorder()
     with downloads.obtain(wanted(), [Place(f"{web.url}/stale"), Place(url)], report) as path:
         assert path.read_bytes() == BODY
-    assert [event["place"] for event in report.named("fetch-mismatch")] == [f"{web.url}/stale"]
+    assert [event["text"] for event in report.named("note")] == [
+        f"thing.bin: {web.url}/stale gave other content"
+    ]
 
 
 def test_a_place_goes_on_where_another_was_cut(web: WebServer, downloads: Downloader) -> None:

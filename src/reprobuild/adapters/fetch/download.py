@@ -68,7 +68,7 @@ class Progress:
         now = time.monotonic()
         if now >= self._next or done == total:
             self._next = now + 0.2
-            self._report.emit("fetch-progress", name=self._name, done=done, total=total)
+            self._report.emit("fetch-progress", name=self._name, done=done, total=max(total, 0))
 
 
 class Pace:
@@ -131,8 +131,8 @@ class Downloader:
                 failures.append((place, error))
             except _WrongContent as error:
                 path.unlink(missing_ok=True)
-                report.emit("fetch-mismatch", name=wanted.name, place=redact(error.place.url),
-                            got=error.digest)  # fmt: skip
+                place_shown = redact(error.place.url)
+                report.emit("note", text=f"{wanted.name}: {place_shown} gave other content")
                 wrong = wrong or error
         if path.exists() and path.stat().st_size == 0:
             path.unlink()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -67,7 +68,7 @@ class PackageIndex:
         self._settings = settings
         self._config = config
         self._http = http
-        self._lock = threading.Lock()
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._known: dict[str, Offers] = {}
 
     def offers(self, name: str) -> Offers:
@@ -77,7 +78,7 @@ class PackageIndex:
         `failures`. Raises nothing.
         """
         project = canonicalize_name(name)
-        with self._lock:
+        with self._locks[project]:
             if project not in self._known:
                 self._known[project] = self._ask(project)
             return self._known[project]

@@ -101,7 +101,7 @@ class WheelDiscovery:
         """A pin out of the offers of one file name, the first place deciding what it holds."""
         first = same[0]
         if first.yanked:
-            report.emit("warning", name=first.filename, message="this release was yanked")
+            report.emit("note", text=f"{first.filename} was yanked by its publishers")
         if first.sha256 and first.size >= 0:
             sha256, size = Sha256(first.sha256), first.size
         else:
