@@ -315,12 +315,16 @@ def writing(root: Path, what: str) -> Iterator[None]:
 def write_error(root: Path, what: str, error: OSError) -> ReprobuildError:
     """The E-STORE-WRITE for `error`."""
     free = free_bytes(root)
-    path = error.filename if error.filename is not None else str(root)
+    # A name below an open directory says nothing by itself, and a link's target misleads.
+    path = error.filename
+    path = os.fsdecode(path) if isinstance(path, (str, bytes)) else ""
+    if not path.startswith(f"{root}/"):
+        path = str(root)
     reason = error.strerror or str(error)
     return ReprobuildError(
         "E-STORE-WRITE",
         f"cannot write {what}: {reason} ({free // 2**20} MiB free in {root})",
-        path=os.fsdecode(path) if isinstance(path, (str, bytes)) else str(root),
+        path=path,
         errno=errno.errorcode.get(error.errno or 0, "unknown"),
         free_bytes=free,
     )

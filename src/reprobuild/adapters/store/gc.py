@@ -1,7 +1,7 @@
 """Collection: removing what no root keeps.
 
-Runs alone (every writer holds a lease). Deletes in the reverse order of commits – records, then
-trees from the top, then blobs, then materialised directories – each step durable before the next,
+Runs alone (every writer holds a lease). Deletes in the reverse order of commits – materialised
+directories and records, then trees from the top, then blobs – each step durable before the next,
 so that a crash at any moment leaves orphans and never a reference to nothing.
 """
 
@@ -78,11 +78,11 @@ class _Sweep:
 
     def run(self) -> Collection:
         try:
+            self._materialised()
             self._records()
             self._drvs()
             self._trees()
             self._blobs()
-            self._materialised()
             self._leftovers()
         finally:
             os.close(self._fd)
@@ -137,8 +137,9 @@ class _Sweep:
         self._remove("blobs", [e.path for e in files(home) if not self._live.has_blob(e.name)])
 
     def _materialised(self) -> None:
-        kind = "materialised"
-        for entry in listing(f"{self._root}/materialised"):
+        home = f"{self._root}/materialised"
+        removed = 0
+        for entry in listing(home):
             hex_digest, _, suffix = entry.name.partition(".")
             if entry.name.startswith("."):
                 if self._session_lives(entry.name[1:].rsplit("-", 1)[0]):
@@ -148,9 +149,25 @@ class _Sweep:
                     continue
             elif self._live.has_tree(hex_digest):
                 continue
-            self._count(kind, entry.path)
+            self._count("materialised", entry.path)
             if not self._result.dry_run:
-                _remove_any(entry)
+                removed += 1
+                self._remove_materialised(home, entry)
+        if removed:
+            durable.sync_paths([home], self._fd)
+
+    @staticmethod
+    def _remove_materialised(home: str, entry: os.DirEntry[str]) -> None:
+        if entry.name.startswith("."):
+            _remove_any(entry)
+            return
+        # Renamed first: one that is half gone must not be taken for whole after a crash.
+        dead = f"{home}/.dead-{entry.name}"
+        durable.rename(entry.path, dead)
+        if entry.is_dir(follow_symlinks=False):
+            remove_tree(dead)
+        else:
+            durable.unlink(dead)
 
     def _leftovers(self) -> None:
         for session in listing(os.path.join(self._root, "tmp")):
@@ -168,6 +185,8 @@ class _Sweep:
 
     def _session_lives(self, name: str) -> bool:
         path = Path(self._root) / "tmp" / name
+        if not path.is_dir():
+            return False
         fd = locks.try_directory(path)
         if fd is None:
             return path.exists()

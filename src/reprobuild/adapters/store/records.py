@@ -101,27 +101,34 @@ class Records:
     def add_derivations(self, documents: Mapping[Digest, bytes]) -> None:
         """Stores derivation documents, durable on return; E-DERIVATION for a wrong digest."""
         new: list[tuple[str, Path]] = []
+        shards: set[Path] = set()
         with durable.writing(self._layout.root, "derivations"):
-            shards: set[Path] = set()
-            for drv, data in documents.items():
-                target = Path(self._layout.drv(drv.hex))
-                if os.path.lexists(target):
+            try:
+                for drv, data in documents.items():
+                    target = Path(self._layout.drv(drv.hex))
                     shards.add(target.parent)
-                    continue
-                if not is_derivation(drv, data):
-                    raise ReprobuildError(
-                        "E-DERIVATION", f"a derivation document has another digest than {drv}"
-                    )
-                new.append((self._stage(data), target))
-            durable.sync_paths([temporary for temporary, _ in new], self._staging.root_fd)
-            for temporary, target in new:
-                durable.ensure_directory(target.parent)
-                shards.add(target.parent)
-                if not durable.rename_new(temporary, target):
-                    durable.unlink(temporary)
-            if shards:
-                shards.add(self._layout.directory("drvs"))
-            durable.sync_paths(sorted(map(str, shards)), self._staging.root_fd)
+                    if os.path.lexists(target):
+                        continue
+                    if not is_derivation(drv, data):
+                        raise ReprobuildError(
+                            "E-DERIVATION", f"a derivation document has another digest than {drv}"
+                        )
+                    new.append((self._stage(data), target))
+                self._name(new)
+                if shards:
+                    shards.add(self._layout.directory("drvs"))
+                durable.sync_paths(sorted(map(str, shards)), self._staging.root_fd)
+            except (OSError, ReprobuildError):
+                for temporary, _ in new:
+                    durable.forget(temporary)
+                raise
+
+    def _name(self, new: Sequence[tuple[str, Path]]) -> None:
+        durable.sync_paths([temporary for temporary, _ in new], self._staging.root_fd)
+        for temporary, target in new:
+            durable.ensure_directory(target.parent)
+            if not durable.rename_new(temporary, target):
+                durable.unlink(temporary)
 
     def _stage(self, data: bytes) -> str:
         temporary = self._staging.temporary()
