@@ -2,9 +2,9 @@
 """Prints what this image is, and checks that what is inside is what it says.
 
 Reads the statement beside this file (or the file named by --statement). For every component: the
-paths it promises exist; each CUDA library holds code for exactly the architectures that are
-stated, read from the headers of its fat binaries (which stay readable when the code is
-compressed); Python packages are installed in the stated version.
+paths it promises exist; each CUDA library is the one that was built (by SHA-256) and holds code
+for exactly the architectures that are stated, read from the headers of its fat binaries (which
+stay readable when the code is compressed); Python packages are installed in the stated version.
 
 Exit status: 0 when all holds, 1 when something does not (named on standard error, and in the
 `problems` of --json), 2 when there is no statement that can be read. Needs Python 3.9, no package.
@@ -13,6 +13,7 @@ Exit status: 0 when all holds, 1 when something does not (named on standard erro
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -99,30 +100,27 @@ def _check_plain(cubin: bytes, arch: int) -> None:
             raise Unreadable("a cubin is not for the architecture that its header says")
 
 
-def cuda_architectures(path: Path) -> tuple[list[str], list[str]]:
+def cuda_architectures(data: bytes) -> tuple[list[str], list[str]]:
     """The architectures of machine code and of PTX inside an ELF file."""
-    entries = fatbin_entries(elf_section(path.read_bytes(), b".nv_fatbin"))
+    entries = fatbin_entries(elf_section(data, b".nv_fatbin"))
     code = sorted({arch for kind, arch in entries if kind == "elf"})
     return code, sorted({arch for kind, arch in entries if kind == "ptx"})
 
 
-def python_problem(package: object) -> str:
-    """What is wrong with a stated package (`name`, `name==version` or a table), or nothing."""
-    if isinstance(package, dict):
-        name, version = str(package.get("package", "")), str(package.get("version", ""))
-    else:
-        name, _, version = str(package).partition("==")
+def python_package(package: object) -> tuple[str, str, str]:
+    """(name, version found, what is wrong) of a package, stated as `name` or `name==version`."""
+    name, _, version = str(package).partition("==")
     try:
         have = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return f"the Python package {name} is not installed"
+        return name, "", f"the Python package {name} is not installed"
     if version and have != version:
-        return f"the Python package {name} is {have}, not {version}"
-    return ""
+        return name, have, f"the Python package {name} is {have}, not {version}"
+    return name, have, ""
 
 
-def check(component: dict[str, Any], root: str) -> tuple[list[str], list[str]]:
-    """(problems, architectures found) of one component."""
+def check(component: dict[str, Any], root: str) -> dict[str, Any]:
+    """What is found of one component: `cuda` architectures, `python` versions, `problems`."""
     problems, architectures = [], set()
     for path in component.get("paths", []):
         if not os.path.lexists(Path(root, path.strip("/"))):
@@ -130,11 +128,14 @@ def check(component: dict[str, Any], root: str) -> tuple[list[str], list[str]]:
     for module in component.get("cuda", []):
         path = Path(root, module["file"].strip("/"))
         try:
-            code, ptx = cuda_architectures(path)
+            data = path.read_bytes()
+            code, ptx = cuda_architectures(data)
         except (OSError, Unreadable) as error:
             problems.append("{} cannot be read: {}".format(module["file"], error))
             continue
         architectures.update(code)
+        if module.get("sha256") not in (None, hashlib.sha256(data).hexdigest()):
+            problems.append("{} is not the library that was built".format(module["file"]))
         stated = sorted(module.get("archs", []))
         if stated and code != stated:
             problems.append(
@@ -146,8 +147,14 @@ def check(component: dict[str, Any], root: str) -> tuple[list[str], list[str]]:
             problems.append("{} holds no GPU code".format(module["file"]))
         if ptx and not module.get("ptx", False):
             problems.append("{} holds PTX for {}".format(module["file"], ", ".join(ptx)))
-    problems.extend(filter(None, map(python_problem, component.get("python", []))))
-    return problems, sorted(architectures)
+    python = {}
+    for package in component.get("python", []):
+        name, version, problem = python_package(package)
+        if version:
+            python[name] = version
+        if problem:
+            problems.append(problem)
+    return {"cuda": sorted(architectures), "python": python, "problems": problems}
 
 
 def shorten(digest: str) -> str:
@@ -194,15 +201,14 @@ def main() -> int:
             raise ValueError("format {!r} is newer than this program".format(statement["format"]))
         rows = []
         for component in components:
-            problems, found = check(component, options.root)
+            found = check(component, options.root)
             rows.append(
                 {
                     "name": component["name"],
                     "version": component.get("version", ""),
                     "tree": component.get("tree", ""),
                     "drv": component.get("drv", ""),
-                    "cuda": found,
-                    "problems": problems,
+                    **found,
                 }
             )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

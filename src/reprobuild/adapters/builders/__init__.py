@@ -42,7 +42,7 @@ def builtins() -> dict[str, Builtin]:
         _Lazy("rootfs", 1, "rootfs"),
         _Lazy("join", 1, "join"),
         _Lazy("wheel-install", 1, "wheel"),
-        _Lazy("statement", 1, "statement"),
+        _Lazy("statement", 2, "statement"),
         _Lazy("layer", 1, "layer"),
         _Lazy("image", 1, "image"),
     )
