@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
     from reprobuild.core.digest import Digest
     from reprobuild.core.graph import Graph
     from reprobuild.core.image import ImageFacts
+    from reprobuild.core.integration.imported import Imported
     from reprobuild.core.mirrors import Mirrors
     from reprobuild.core.project import Project
     from reprobuild.engine.build import Builder
+    from reprobuild.engine.narrow import Narrower
     from reprobuild.engine.pinning import Pinner
     from reprobuild.engine.plan import Plan
     from reprobuild.engine.realize import Realizer
@@ -170,6 +173,24 @@ class App:
 
         return Resolutions(self.flake_dir)
 
+    def new_project(self, directory: Path, imported: Imported) -> list[str]:
+        """Writes a first flake and its component files; the names written.
+
+        Raises E-USAGE when one of them is there already, and then writes none.
+        """
+        from reprobuild.adapters.toml.new_flake import new_files
+
+        files = new_files(imported)
+        taken = [name for name in files if os.path.lexists(directory / name)]
+        if taken:
+            raise ReprobuildError(
+                "E-USAGE", f"{directory / taken[0]} is there already", file=taken[0]
+            )
+        for name in reversed(files):
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            self.replace_file(directory / name, files[name].encode())
+        return list(files)
+
     def forge(self) -> Forge:
         """The forge's API."""
         from reprobuild.adapters.git.forge import Forge
@@ -202,6 +223,7 @@ class App:
             content=self.store,
             catalog=self.store,
             builder=self.builder(isolation, keep_failed=keep_failed),
+            narrower=self.narrower,
             reporter=self.reporter,
             cancel=self.cancel,
         )
@@ -263,6 +285,16 @@ class App:
             files=ProjectDiscovery(files, self.store, self.flake_dir),
             git=GitDiscovery(GitPinner(self.git_sources), self.flake_dir),
         )
+
+    @cached_property
+    def narrower(self) -> Narrower:
+        """What cuts inputs down to what could be read."""
+        from reprobuild.adapters.store.scanmemo import SqliteScanMemo
+        from reprobuild.engine.narrow import Narrower
+
+        memo = SqliteScanMemo(self.store.path / "cache" / "includes.sqlite")
+        self._closers.append(memo.close)
+        return Narrower(self.store, memo)
 
     @cached_property
     def contract_program(self) -> str:

@@ -246,6 +246,7 @@ def _request(
         ),
         composition_ref=wanted.composition_ref or "",
         composition=_oid(wanted.composition_commit),
+        tree=_oid(wanted.tree),
     )
 
 

@@ -18,7 +18,14 @@ from reprobuild.adapters.git.transport import init_bare
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest, GitOid
 from reprobuild.core.encoding import Value
-from reprobuild.core.integration.model import IntegrationSpec, Resolution, SourcePin, SourceRequest
+from reprobuild.core.integration.findbase import find_base
+from reprobuild.core.integration.model import (
+    Integration,
+    IntegrationSpec,
+    Resolution,
+    SourcePin,
+    SourceRequest,
+)
 from reprobuild.core.integration.request import pinned_spec, refs_wanted
 from reprobuild.core.integration.strategies import integrate
 from reprobuild.errors import ReprobuildError
@@ -145,7 +152,7 @@ class GitPinner:
         refs = self.resolve(request.url, wanted) if wanted else {}
         spec = pinned_spec(request, refs)
         origin: dict[str, Value] = {"kind": "git", "url": request.url}
-        return self._pin(origin, spec, refs)
+        return self._pin(origin, spec, refs, request)
 
     def pin_fixture(self, path: str, request: SourceRequest) -> SourcePin:
         """Pins a fixture at `path` (relative to the flake); the request's url is not looked at."""
@@ -153,12 +160,33 @@ class GitPinner:
 
         made = self._sources.fixture_repository(path)
         refs = {r: oid for r in refs_wanted(request) if (oid := read_ref(made, r)) is not None}
-        return self._pin({"kind": "fixture", "path": path}, pinned_spec(request, refs), refs)
+        origin: dict[str, Value] = {"kind": "fixture", "path": path}
+        return self._pin(origin, pinned_spec(request, refs), refs, request)
 
     def _pin(
-        self, origin: Mapping[str, Value], spec: IntegrationSpec, refs: Mapping[str, GitOid]
+        self,
+        origin: Mapping[str, Value],
+        spec: IntegrationSpec,
+        refs: Mapping[str, GitOid],
+        request: SourceRequest,
     ) -> SourcePin:
         if spec.heads and not spec.resolutions:
             spec = replace(spec, resolutions=self._sources.resolutions())
         with self._sources.open(origin, spec) as repository:
-            return SourcePin(spec, integrate(repository, spec, self._sources.read), refs)
+            done: Integration | None = None
+            try:
+                done = integrate(repository, spec, self._sources.read)
+            except ReprobuildError as error:
+                if request.tree is None or request.rev is not None or error.code != "E-CONFLICT":
+                    raise
+                failure = error
+            if request.tree is not None and request.rev is None:
+                if done is not None and done.tree == request.tree:
+                    return SourcePin(spec, done, refs)
+                base = find_base(repository, spec, request.tree, self._sources.read)
+                if base is not None:
+                    spec = replace(spec, base=base)
+                    done = integrate(repository, spec, self._sources.read)
+            if done is None:
+                raise failure
+            return SourcePin(spec, done, refs)

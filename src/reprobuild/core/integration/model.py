@@ -321,7 +321,11 @@ class HeadRequest:
 
 @dataclass(frozen=True, slots=True)
 class SourceRequest:
-    """What `lock` asks to have pinned: a base (`rev`, else what `ref` points to) and its heads."""
+    """What `lock` asks to have pinned: a base (`rev`, else what `ref` points to) and its heads.
+
+    `tree` is the published answer, where there is one: with it a base that is not named is looked
+    for along the branch, when what the branch points to now gives another tree.
+    """
 
     url: str
     ref: str = ""
@@ -333,6 +337,7 @@ class SourceRequest:
     resolutions: tuple[Resolution, ...] = ()
     composition_ref: str = ""
     composition: GitOid | None = None
+    tree: GitOid | None = None
 
 
 @dataclass(frozen=True, slots=True)
