@@ -1,0 +1,33 @@
+"""The command line in this process: quick, and everything but the interpreter's start is real."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from typing import Any
+
+from reprobuild.cli.main import run
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a call ended with."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """Standard output as the one JSON document that it must be."""
+        return json.loads(self.out)
+
+
+def cli(*argv: str) -> Said:
+    """Runs `reprobuild ARGV…`."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = run([str(a) for a in argv])
+    return Said(status, out.getvalue(), err.getvalue())
