@@ -321,12 +321,12 @@ def test_many_builds_at_once(anyone: Who) -> None:
 
 def test_no_descriptor_and_no_child_is_left(anyone: Who) -> None:
     anyone.run("true")
-    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    before = sorted(os.listdir("/proc/self/fd"))
     anyone.run("true")
     anyone.run("exit 1", grade=Isolation.NONE)
     with pytest.raises(ReprobuildError):
         anyone.run("true", mounts=(Mount("/in", anyone.home / "gone"),))
-    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert sorted(os.listdir("/proc/self/fd")) == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 

@@ -122,14 +122,14 @@ def test_only_what_cannot_be_reached_is_staged(tmp_path: Path) -> None:
         shut = who.home / "shut"
         shut.mkdir(mode=0o700)
         (shut / "store").mkdir()
-        stage = stage_for([Path("/usr"), shut / "store"], shut / "work")
-        assert list(stage.sources) == [str(shut / "store")]
+        stage = stage_for([Path("/usr"), shut / "store", shut / "work"])
+        assert list(stage.places) == [str(shut / "store"), str(shut / "work")]
         assert stage.rebase([Bind(str(shut / "store/a"), "/a"), Bind("/usr", "/usr")]) == [
-            Bind("/tmp/r0/a", "/a"),
+            Bind("/tmp/0/a", "/a"),
             Bind("/usr", "/usr"),
         ]
-        assert stage.path(str(shut / "work/out")) == "/tmp/w0/out"
-        assert not stage_for([Path("/usr")], Path("/var"))
+        assert stage.path(str(shut / "work/out")) == "/tmp/1/out"
+        assert not stage_for([Path("/usr"), Path("/var")])
 
 
 def test_no_two_holders_share_a_user_id_whatever_process_they_are_in(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,36 @@ def test_a_build_that_never_ends_is_stopped(who: Who) -> None:
     assert not _running(mark)
 
 
-def test_silence_is_stopped_and_output_is_not(who: Who) -> None:
+def test_when_we_are_killed_the_build_dies_with_us(who: Who) -> None:
+    mark = f"9{os.getpid()}.25"
+    child = os.fork()
+    if child == 0:
+        try:
+            who.run(f"(setsid sleep {mark} &); sleep {mark}")
+        finally:
+            os._exit(0)
+    _wait_until(lambda: _running(f"\0{mark}"))
+    if who.name == "ordinary" and os.geteuid() == 0:
+        (child_of_child,) = Path(f"/proc/{child}/task/{child}/children").read_text().split()
+        os.kill(int(child_of_child), signal.SIGKILL)
+    else:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    _wait_until(lambda: not _running(mark))
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    """Waits; a minute without what is waited for is a failure."""
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("waited for a minute")
+
+
+def test_silence_is_stopped_and_output_is_not(anyone: Who) -> None:
     talk = "for i in 1 2 3 4 5 6 7; do echo $i; sleep 0.3; done"
-    ran = who.run(f"{talk}; exec sleep 77", hints=Hints(silence=1))
+    ran = anyone.run(f"{talk}; exec sleep 77", hints=Hints(silence=1))
     assert ran.outcome.reason == "silence"
     assert ran.log.endswith("7\n[reprobuild: stopped: no output for 1 s]\n")
 

@@ -16,10 +16,12 @@ from reprobuild.ports import BuildRequest
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is the same for every build of this process: `bwrap`, the constant /etc files."""
+    """What is the same for every build of this process: `bwrap`, the constant /etc files, and an
+    empty directory to stage on."""
 
     bwrap: str
     constants: Path
+    stage: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,11 @@ def prepare(machine: Machine, request: BuildRequest, uid: int | None, *, host: b
     if uid is None:
         return Call((), tuple(placements), work)
     sources = [mount.source for mount in request.mounts if not (host and mount.at == "/")]
-    stage = stage_for([*sources, machine.constants], request.workdir)
+    stage = stage_for([*sources, machine.constants, request.workdir])
     user = command.as_user(uid)
     if not stage:
         return Call(tuple(user), tuple(placements), work)
-    prefix = [*command.staged(machine.bwrap, stage.sources, stage.writable), *user]
+    machine.stage.mkdir(exist_ok=True)
+    staged = command.staged(str(machine.stage), stage.places, stage.directories())
     moved = command.Work(*(stage.path(p) for p in (work.build, work.out, work.tmp)))
-    return Call(tuple(prefix), tuple(stage.rebase(placements)), moved)
+    return Call((*staged, *user), tuple(stage.rebase(placements)), moved)

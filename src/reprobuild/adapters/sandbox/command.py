@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reprobuild.adapters.sandbox.rootfs import Bind, Folder, Placement
@@ -107,15 +108,21 @@ def as_user(uid: int) -> list[str]:
     return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--inh-caps=-all"]
 
 
-def staged(bwrap: str, sources: Mapping[str, str], writable: Mapping[str, str]) -> list[str]:
+def staged(stage: str, places: Mapping[str, str], directories: Container[str]) -> list[str]:
     """The prefix that shows host paths at places an unprivileged user can get to.
 
-    Run by real root: a mount namespace in which the keys of `sources` (read-only) and `writable`
-    appear at their values, which lie below /tmp, whatever stands above them on the host.
+    Run by real root: in a mount namespace of its own, the keys of `places` appear at their
+    values, paths below /tmp, whatever stands above them on the host. `stage` is an empty
+    directory; `directories` says which keys are directories and not files. All of it replaces
+    itself by exec, so that the sandbox stays the direct child of who started it: an intermediate
+    process without capabilities could not pass on the parent's death to another user's process.
     """
-    out = [bwrap, "--die-with-parent", "--dev-bind", "/", "/", "--tmpfs", "/tmp"]  # noqa: S108
-    for source, place in sources.items():
-        out += ("--ro-bind", source, place)
-    for source, place in writable.items():
-        out += ("--bind", source, place)
-    return [*out, "--"]
+    quoted = shlex.quote(stage)
+    script = [f"mount -t tmpfs -o mode=755 stage {quoted}"]
+    for source, place in places.items():
+        at = shlex.quote(stage + place.removeprefix(TEMPORARY_DIRECTORY))
+        script.append(f"mkdir {at}" if source in directories else f": > {at}")
+        script.append(f"mount --bind -- {shlex.quote(source)} {at}")
+    script += [f"mount --rbind {quoted} {TEMPORARY_DIRECTORY}", 'exec "$@"']
+    namespace = ["unshare", "--mount", "--propagation", "private", "--"]
+    return [*namespace, "/bin/sh", "-eu", "-c", "; ".join(script), "stage"]

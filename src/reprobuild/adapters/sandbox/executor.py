@@ -108,7 +108,9 @@ class BubblewrapExecutor:
                 hierarchies = cgroup.discover()
                 cgroup.sweep(hierarchies)
                 within = self._root and not may_limit_others()
-                self._ready = _Ready(Machine(bwrap, constants), hierarchies, within)
+                self._ready = _Ready(
+                    Machine(bwrap, constants, self._runtime / "stage"), hierarchies, within
+                )
             return self._ready
 
     @contextmanager

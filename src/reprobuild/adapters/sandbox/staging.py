@@ -23,25 +23,26 @@ def traversable(path: Path) -> bool:
 class Stage:
     """Places below /tmp of a private mount namespace, for host paths nobody else could reach."""
 
-    sources: dict[str, str] = field(default_factory=dict)
-    writable: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
 
-    def add(self, path: Path, *, writable: bool = False) -> None:
+    def add(self, path: Path) -> None:
         """Gives `path` a place."""
-        into = self.writable if writable else self.sources
-        into[os.fspath(path)] = f"/tmp/{'w' if writable else 'r'}{len(into)}"  # noqa: S108
+        self.places[os.fspath(path)] = f"/tmp/{len(self.places)}"  # noqa: S108
 
     def __bool__(self) -> bool:
-        return bool(self.sources or self.writable)
+        return bool(self.places)
+
+    def directories(self) -> set[str]:
+        """Those added paths that are directories."""
+        return {path for path in self.places if Path(path).is_dir()}
 
     def path(self, path: str) -> str:
         """Where `path`, or what is below an added path, is found on the stage."""
-        places = self.sources | self.writable
-        for known in sorted(places, key=len, reverse=True):
+        for known in sorted(self.places, key=len, reverse=True):
             if path == known:
-                return places[known]
+                return self.places[known]
             if path.startswith(known.rstrip("/") + "/"):
-                return places[known] + path[len(known.rstrip("/")) :]
+                return self.places[known] + path[len(known.rstrip("/")) :]
         return path
 
     def rebase(self, placements: Iterable[Placement]) -> list[Placement]:
@@ -51,17 +52,15 @@ class Stage:
         ]
 
 
-def stage_for(sources: Iterable[Path], workdir: Path) -> Stage:
+def stage_for(paths: Iterable[Path]) -> Stage:
     """A stage for what cannot be reached; empty where all of it can."""
     stage = Stage()
-    paths = list(dict.fromkeys(sources))
-    if all(traversable(path) for path in [*paths, workdir]):
+    known = list(dict.fromkeys(paths))
+    if all(traversable(path) for path in known):
         return stage
-    for path in paths:
+    for path in known:
         if not traversable(path) or _hidden(path):
             stage.add(path)
-    if not traversable(workdir) or _hidden(workdir):
-        stage.add(workdir, writable=True)
     return stage
 
 

@@ -9,7 +9,6 @@ import pty
 import select
 import signal
 import struct
-import sys
 import termios
 import tty
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +61,7 @@ def interact(shell: SandboxShell) -> int:
         os.close(filter_file)
         os.close(arguments)
     try:
-        with _window_size(master), _raw(sys.__stdin__.fileno() if sys.__stdin__ else 0) as stdin:
+        with _window_size(master), _raw(0) as stdin:
             _relay(master, stdin, 1)
     finally:
         os.close(master)
@@ -78,10 +77,10 @@ def _raw(descriptor: int) -> Iterator[int]:
         return
     before = termios.tcgetattr(descriptor)
     try:
-        tty.setraw(descriptor)
+        tty.setraw(descriptor, termios.TCSADRAIN)  # keeps what was typed ahead
         yield descriptor
     finally:
-        termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 @contextmanager
