@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reprobuild.core.files import LOCK_FILE
 from reprobuild.errors import ReprobuildError
 from reprobuild.settings import Settings
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from reprobuild.core.digest import Digest
     from reprobuild.core.graph import Graph
     from reprobuild.core.image import ImageFacts
+    from reprobuild.core.lock import Lock
     from reprobuild.core.integration.imported import Imported
     from reprobuild.core.mirrors import Mirrors
     from reprobuild.core.project import Project
@@ -95,6 +97,24 @@ class App:
         from reprobuild.adapters.toml.load import load_project
 
         return load_project(self.flake_dir)
+
+    def lock_text(self, lock: Lock) -> bytes:
+        """The canonical text of a lock."""
+        from reprobuild.adapters.toml.render_lock import render_lock
+
+        return render_lock(lock).encode()
+
+    def write_lock(self, lock: Lock) -> None:
+        """Writes the flake's lock in one step."""
+        from reprobuild.adapters.toml.render_lock import write_lock
+
+        write_lock(self.flake_dir / LOCK_FILE, lock)
+
+    def capture_checkout(self, directory: Path) -> Digest:
+        """Stores a user's local checkout, for `--override`."""
+        from reprobuild.adapters.git.checkout import capture_checkout
+
+        return capture_checkout(directory, self.store, self.store.path / "build")
 
     @cached_property
     def reporter(self) -> Reporter:

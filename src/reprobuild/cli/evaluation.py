@@ -66,8 +66,6 @@ def _located(installable: Installable, evaluation: Evaluation) -> dict[str, Loca
 
 def parse_overrides(app: App, texts: Sequence[str]) -> dict[str, Digest]:
     """`INPUT=path:DIR` → the stored tree of that directory; raises E-USAGE."""
-    from reprobuild.adapters.git.checkout import capture_checkout
-
     overrides: dict[str, Digest] = {}
     for text in texts:
         name, equals, place = text.partition("=")
@@ -81,7 +79,7 @@ def parse_overrides(app: App, texts: Sequence[str]) -> dict[str, Digest]:
                 hint="inputs are " + ", ".join(sorted(app.project.flake.inputs)),
             )
         directory = Path(place.removeprefix("path:"))
-        overrides[name] = capture_checkout(directory, app.store, app.store.path / "build")
+        overrides[name] = app.capture_checkout(directory)
     return overrides
 
 

@@ -25,14 +25,12 @@ if TYPE_CHECKING:
 @click.pass_obj
 def lock(app: App, update: tuple[str, ...], check: bool) -> None:
     """Pin every input to content, and every source to its integration tree."""
-    from reprobuild.adapters.toml.render_lock import render_lock, write_lock
     from reprobuild.core.files import LOCK_FILE
     from reprobuild.engine.lock import Locker, Update
 
     if check and update:
         raise ReprobuildError("E-USAGE", "--check changes nothing, so --update does not go with it")
     project = app.project
-    path = app.flake_dir / LOCK_FILE
     if check:
         _check(app)
         return
@@ -45,21 +43,20 @@ def lock(app: App, update: tuple[str, ...], check: bool) -> None:
     )
     with app.store.lease():
         done = locker.run()
-    changed = project.texts.get(LOCK_FILE) != render_lock(done.lock).encode()
+    changed = project.texts.get(LOCK_FILE) != app.lock_text(done.lock)
     if changed:
-        write_lock(path, done.lock)
+        app.write_lock(done.lock)
     _print(app, done.lock, done.changed, _open(app, done.lock), changed)
 
 
 def _check(app: App) -> None:
     """Complete and current, judged from the files alone: no network, no build."""
-    from reprobuild.adapters.toml.render_lock import render_lock
     from reprobuild.core.files import LOCK_FILE
 
     project = app.project
     if project.lock is None:
         raise ReprobuildError("E-LOCK-MISSING", f"there is no {LOCK_FILE}", file=LOCK_FILE)
-    if project.texts[LOCK_FILE] != render_lock(project.lock).encode():
+    if project.texts[LOCK_FILE] != app.lock_text(project.lock):
         raise ReprobuildError(
             "E-LOCK-STALE", f"{LOCK_FILE} is not in canonical form", file=LOCK_FILE
         )

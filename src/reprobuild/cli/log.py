@@ -10,7 +10,10 @@ import click
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from reprobuild.app import App
+    from reprobuild.core.digest import Digest
 
 
 @click.command()
@@ -22,22 +25,31 @@ def log(app: App, /, derivation: str, installable: str) -> None:
     from reprobuild.cli.evaluation import evaluate
     from reprobuild.cli.options import in_flake
     from reprobuild.cli.why import find_derivation
+    from reprobuild.core.derivation import SANDBOX
 
     app, names = in_flake(app, (installable,))
     graph, _ = evaluate(app, names)
     drv = find_derivation(graph, derivation)
-    record = app.store.realized(drv)
-    if record is None or not record.log:
-        kind = graph.nodes[drv].builder
+    path = _newest(app, drv)
+    if path is None:
+        node = graph.nodes[drv]
         raise ReprobuildError(
             "E-USAGE",
-            f"no log of {graph.nodes[drv].name} is kept",
-            hint="it has not been built here" if record is None else f"{kind} leaves no log",
+            f"no log of {node.name} is kept",
+            hint="it has not been built here"
+            if node.builder == SANDBOX
+            else f"{node.builder} leaves no log",
         )
-    path = app.store.logs / record.log
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(1 << 16):
-                sys.stdout.buffer.write(chunk)
-    except FileNotFoundError as error:
-        raise ReprobuildError("E-USAGE", f"the log {path} is gone", file=str(path)) from error
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 16):
+            sys.stdout.buffer.write(chunk)
+
+
+def _newest(app: App, drv: Digest) -> Path | None:
+    """The log of the last build, be it one that failed; else that of the record in use."""
+    found = sorted(app.store.logs.glob(f"{drv.short}-*.log"), key=lambda p: p.stat().st_mtime_ns)
+    if found:
+        return found[-1]
+    record = app.store.realized(drv)
+    path = app.store.logs / record.log if record is not None and record.log else None
+    return path if path is not None and path.exists() else None

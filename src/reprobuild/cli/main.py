@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 import os
+import signal
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -102,8 +103,13 @@ def main(
 
 
 def entry() -> None:
-    """The console script."""
+    """The console script. SIGTERM ends it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, _stop)
     sys.exit(run(sys.argv[1:]))
+
+
+def _stop(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def run(argv: list[str]) -> int:

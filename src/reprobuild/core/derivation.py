@@ -130,7 +130,8 @@ class Derivation:
     """A closed recipe.
 
     `builder` is "sandbox" (run `argv` with exactly `env` in `cwd`), "fetch" (obtain `fixed`) or
-    "builtin:NAME" (a built-in of this tool, told what to do by `params`). `origin` says how a
+    "builtin:NAME" (a built-in of this tool, told what to do by `params`). `narrow`, where given,
+    asks for inputs to be cut down to what could be read (engine/narrow.py). `origin` says how a
     fixed output may be come by: provenance, not hashed. `hints` are for the scheduler: not hashed.
     """
 
@@ -144,6 +145,7 @@ class Derivation:
     params: Value = None
     fixed: FixedOutput | None = None
     system: str = SYSTEM
+    narrow: Value = None
     origin: Mapping[str, Value] = field(default_factory=dict)
     hints: Hints = field(default_factory=Hints)
 
@@ -189,7 +191,10 @@ class Derivation:
             i.name: {"at": i.at, "drv": i.drv.hex, "output": i.output, "path": i.path}
             for i in self.inputs
         }
-        return {**self._recipe(), "inputs": inputs, "name": self.name}
+        document = {**self._recipe(), "inputs": inputs, "name": self.name}
+        if self.narrow is not None:
+            document["narrow"] = self.narrow
+        return document
 
     @property
     def digest(self) -> Digest:

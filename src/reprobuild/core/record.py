@@ -18,7 +18,7 @@ class Record:
     """(action, output) → tree, with how it came about.
 
     `duration_ms`, `peak_memory` (bytes), `log` (file name under logs/) and `unenforced` (limits
-    that could not be held) are observations of that one run.
+    that could not be held) and `notes` are observations of that one run.
     """
 
     action: Digest
@@ -30,6 +30,7 @@ class Record:
     log: str = ""
     name: str = ""
     unenforced: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())
 
     def encode(self) -> bytes:
         """The canonical bytes."""
@@ -41,6 +42,7 @@ class Record:
                 "isolation": self.isolation.value,
                 "log": self.log,
                 "name": self.name,
+                "notes": list(self.notes),
                 "outputs": {name: digest.hex for name, digest in self.outputs.items()},
                 "peak_memory": self.peak_memory,
                 "unenforced": list(self.unenforced),
@@ -73,6 +75,7 @@ class Record:
                 log=cast(str, fields["log"]),
                 name=cast(str, fields["name"]),
                 unenforced=tuple(cast("list[str]", fields["unenforced"])),
+                notes=tuple(cast("list[str]", fields["notes"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ReprobuildError("E-ENCODING", f"not a record: {error!r}") from error

@@ -126,7 +126,7 @@ class Builder:
             for name in derivation.outputs:
                 (workdir / "out" / name).mkdir(parents=True)
             request = self.request(derivation, inputs, workdir)
-            log_path, outcome = self._execute(request, action)
+            log_path, outcome = self._execute(request, derivation.digest)
             if outcome.reason:
                 keep = self.keep_failed and outcome.reason != "interrupted"
                 raise self._failure(derivation, outcome, log_path, workdir if keep else None)
@@ -141,7 +141,12 @@ class Builder:
                         drv=str(derivation.digest),
                         log=str(log_path),
                     )
-                outputs[name] = self.content.capture(path, limit=derivation.hints.output_limit)
+                try:
+                    outputs[name] = self.content.capture(path, limit=derivation.hints.output_limit)
+                except ReprobuildError as error:
+                    error.facts.setdefault("derivation", derivation.name)
+                    error.facts.setdefault("log", str(log_path))
+                    raise
         finally:
             if not keep:
                 self.executor.discard(workdir)
@@ -157,9 +162,9 @@ class Builder:
             unenforced=outcome.unenforced,
         )
 
-    def _execute(self, request: BuildRequest, action: Digest) -> tuple[Path, BuildOutcome]:
+    def _execute(self, request: BuildRequest, drv: Digest) -> tuple[Path, BuildOutcome]:
         self.logs.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(".log", f"{action.short}-", self.logs)
+        descriptor, name = tempfile.mkstemp(".log", f"{drv.short}-", self.logs)
         with os.fdopen(descriptor, "wb") as log:
             self.reporter.emit("build-started", name=request.label, log=name)
             outcome = self.executor.run(request, log, self.cancel)

@@ -24,7 +24,6 @@ _OPEN = frozenset(
         "E-PACKAGE-MISSING",
         "E-DEB-GONE",
         "E-GIT-MISSING-OBJECT",
-        "E-GIT-MISSING",
         "E-REF-MISSING",
     }
 )

@@ -74,7 +74,7 @@ def make_plan(
         record = None
         if drv not in rebuild and not (from_source and derivation.fixed is None):
             record = catalog.realized(drv)
-            if record is not None and not usable(content, record, wish):
+            if record is not None and not _settled(record, content, catalog, wish):
                 record = None
         found[drv] = record
         if record is None:
@@ -91,6 +91,17 @@ def make_plan(
         else:
             steps.append(PlanStep(drv, Deed.BUILD, _build_reason(derivation, graph, found)))
     return Plan(tuple(steps))
+
+
+def _settled(record: Record, content: ContentStore, catalog: Catalog, wish: Isolation) -> bool:
+    """Whether a memo may be followed: usable, and no usable record of its action disagrees.
+
+    What is not settled goes the long way, where the disagreement is found again and reported.
+    """
+    return usable(content, record, wish) and all(
+        dict(other.outputs) == dict(record.outputs) or not usable(content, other, wish)
+        for other in catalog.records(record.action)
+    )
 
 
 def _order(graph: Graph, found: dict[Digest, Record | None]) -> list[Digest]:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 from reprobuild.core.derivation import Derivation, InputContent, Isolation
 from reprobuild.core.digest import Digest
+from reprobuild.core.encoding import Value
 from reprobuild.core.graph import Graph, documents
 from reprobuild.core.record import Record
 from reprobuild.engine.build import Builder
+from reprobuild.engine.narrow import Narrower
 from reprobuild.engine.plan import Deed, Plan, make_plan, usable
 from reprobuild.engine.resolve import input_content
 from reprobuild.engine.scheduler import Cost, Limits, Scheduler
@@ -66,6 +66,7 @@ class Realizer:
     content: ContentStore
     catalog: Catalog
     builder: Builder
+    narrower: Narrower
     reporter: Reporter
     cancel: threading.Event
 
@@ -154,29 +155,46 @@ class _Run:
 
     def step(self, drv: Digest) -> None:
         """Chooses the record of one derivation, all of whose inputs are chosen already."""
-        realizer, derivation = self.realizer, self.graph.nodes[drv]
-        emit = partial(realizer.reporter.emit, name=derivation.name, drv=str(drv))
-        inputs = self._inputs(derivation)
+        derivation = self.graph.nodes[drv]
+        whole = self._inputs(derivation)
+        self._emit("started", derivation, kind="fetch" if derivation.fixed is not None else "build")
+        try:
+            narrowed = self.realizer.narrower.narrow(derivation, whole)
+            try:
+                self._act(derivation, narrowed.inputs, narrowed.note)
+            except ReprobuildError as error:
+                if error.code != "E-BUILD-FAILED" or narrowed.inputs == whole:
+                    raise
+                # The rule may have missed a file; with the whole trees a real failure fails again.
+                self._act(derivation, whole, "whole trees: the build in the cut root failed")
+        except BaseException as error:
+            self._emit("failed", derivation, error=str(error)[:500])
+            raise
+
+    def _emit(self, event: str, derivation: Derivation, **fields: Value) -> None:
+        self.realizer.reporter.emit(
+            event, name=derivation.name, drv=str(derivation.digest), **fields
+        )
+
+    def _act(self, derivation: Derivation, inputs: Mapping[str, InputContent], note: str) -> None:
+        """Looks an action up, or makes it under its lock."""
+        realizer, drv = self.realizer, derivation.digest
         action = derivation.action(inputs, realizer.builder.interpreter(derivation))
         checked = drv in self.wishes.check
-        emit("started", kind="fetch" if derivation.fixed is not None else "build")
-        with ExitStack() as stack:
-            stack.enter_context(realizer.catalog.lock_action(action))
+        with realizer.catalog.lock_action(action):
             record = None if self._forget(derivation, checked) else self._recorded(action)
             if record is not None:
                 realizer.catalog.choose(drv, record)
                 self._choose(drv, record, "cut_off" if derivation.fixed is None else "reused")
-                emit("finished", how="cut-off")
+                self._emit("finished", derivation, how="cut-off")
                 return
-            try:
-                record = realizer.builder.build(derivation, action, inputs)
-            except BaseException as error:
-                emit("failed", error=str(error)[:500])
-                raise
+            record = realizer.builder.build(derivation, action, inputs)
+            if note:
+                record = replace(record, notes=(note,))
             record = self._keep(derivation, record, checked)
         how = "fetched" if derivation.fixed is not None else "built"
         self._choose(drv, record, how)
-        emit("finished", how=how, duration_ms=record.duration_ms)
+        self._emit("finished", derivation, how=how, duration_ms=record.duration_ms)
 
     def _inputs(self, derivation: Derivation) -> dict[str, InputContent]:
         content = self.realizer.content

@@ -11,6 +11,7 @@ import re
 
 from reprobuild.core.component import CudaModuleStep
 from reprobuild.core.derivation import SANDBOX, Derivation, Hints, Input
+from reprobuild.core.encoding import Value
 from reprobuild.core.kinds.context import Located, StepContext, hints
 from reprobuild.core.reference import Ref
 from reprobuild.core.sandboxenv import TEMPORARY_DIRECTORY, base_environment
@@ -63,6 +64,7 @@ def cuda_module(spec: CudaModuleStep, context: StepContext) -> Located:
                 inputs=(root.input("root", "/"), cuda.input("cuda", CUDA), *mounts),
                 argv=_compile(spec, unit),
                 env=base,
+                narrow=_narrow(spec, unit, [mount.name for mount in mounts]),
                 hints=limits,
             )
         )
@@ -96,6 +98,33 @@ def _mounts(refs: tuple[Ref, ...], context: StepContext) -> tuple[Input, ...]:
         if not any(ref.place == k.place or ref.place.startswith(k.place + "/") for k in kept):
             kept.append(ref)
     return tuple(context.resolve(ref).input(str(ref), ref.place) for ref in kept)
+
+
+_IMPLICIT = ("stdc-predef.h",)
+_IMPLICIT_CUDA = (
+    "cuda_runtime.h",
+    "crt/host_runtime.h",
+    "crt/device_runtime.h",
+    "fatbinary_section.h",
+)
+"""What gcc, and the files that nvcc writes between its passes, include without being told."""
+
+_PRE_INCLUDE = frozenset(("-include", "--pre-include", "-imacros"))
+
+
+def _narrow(spec: CudaModuleStep, unit: str, mounts: list[str]) -> Value:
+    """What a unit's compile starts reading at; only the module's own trees are cut, the toolchain
+    stays whole."""
+    flags = (*spec.flags, *spec.host_flags)
+    starts = [f"{spec.source.place}/{unit}", *_IMPLICIT]
+    if not unit.endswith(_HOST_SUFFIXES):
+        starts += _IMPLICIT_CUDA
+    for flag, following in zip(flags, (*flags[1:], ""), strict=False):
+        name, equals, value = flag.partition("=")
+        if name in _PRE_INCLUDE:
+            starts.append(value if equals else following)
+    defines = [*spec.defines, *(f[2:] for f in flags if f.startswith("-D") and len(f) > 2)]
+    return {"defines": defines, "inputs": list(mounts), "starts": starts}
 
 
 def _compile(spec: CudaModuleStep, unit: str) -> tuple[str, ...]:
