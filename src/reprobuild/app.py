@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from reprobuild.core.digest import Digest
     from reprobuild.core.graph import Graph
     from reprobuild.core.image import ImageFacts
-    from reprobuild.core.lock import Lock
     from reprobuild.core.integration.imported import Imported
+    from reprobuild.core.lock import Lock
     from reprobuild.core.mirrors import Mirrors
     from reprobuild.core.project import Project
     from reprobuild.engine.build import Builder
