@@ -29,6 +29,12 @@ class Signer:
     armored: str
     signs_now: bool = True
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the first key."""
+        lines = self._gpg("--list-keys", "--with-colons").decode().splitlines()
+        return next(line.split(":")[9] for line in lines if line.startswith("fpr:"))
+
     def add_key(self, address: str) -> None:
         """A second key, which `keyring` does not hold."""
         self._gpg("--passphrase", "", "--quick-generate-key", address, "ed25519", "sign", "0")

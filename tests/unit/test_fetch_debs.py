@@ -237,6 +237,18 @@ def test_armored_and_embedded_keys_work(tmp_path: Path, archive: DebArchive) -> 
 
 
 @needs_gpg
+def test_a_named_fingerprint_is_the_only_one_that_counts(
+    tmp_path: Path, archive: DebArchive, stranger: Signer
+) -> None:
+    archive.publish()
+    mine, other = archive.key.fingerprint, stranger.fingerprint
+    assert len(mine) == 40
+    assert pins(tmp_path, archive, "tool", fingerprints=(other, mine))
+    error = refused(tmp_path, archive, fingerprints=(other,))
+    assert error.code == "E-DEB-UNTRUSTED"
+
+
+@needs_gpg
 def test_without_a_key_nothing_is_trusted(tmp_path: Path, archive: DebArchive) -> None:
     archive.publish()
     error = refused(tmp_path, archive, keyrings=(str(tmp_path / "none.gpg"),))
@@ -294,12 +306,14 @@ deb http://deb.debian.org/debian bookworm main contrib  # remark
 deb-src http://deb.debian.org/debian bookworm main
 deb [arch=amd64 signed-by=/k/one.gpg,/k/two.asc check-valid-until=no] https://h/d/ trixie main
 deb cdrom:[disk]/ bookworm main
+deb [signed-by=4cb50190207b4758a3f73a796ed0e7b82643e131!] http://h/ one main
 deb file:/srv/debian sid main
 deb http://flat.example/ ./
 """
     assert parse_one_line(text) == [
         Archive("http://deb.debian.org/debian", "bookworm"),
         Archive("https://h/d", "trixie", ("/k/one.gpg", "/k/two.asc"), True),
+        Archive("http://h", "one", fingerprints=("4CB50190207B4758A3F73A796ED0E7B82643E131",)),
         Archive("file:///srv/debian", "sid"),
     ]
 

@@ -351,3 +351,30 @@ def test_a_mirror_is_not_shown_the_token(web: WebServer, tmp_path: Path) -> None
         fetch(tmp_path, reference, IMAGE.digest, mirrors=Mirrors(rules=rules))
         assert len(mirror.seen) >= len(IMAGE.blobs)
         assert all("Authorization" not in seen.headers for seen in mirror.seen)
+
+
+def test_a_login_is_found_when_a_mirror_had_the_manifest_only(
+    web: WebServer, tmp_path: Path
+) -> None:
+    path = token_server(web)
+    web.put(path, b'{"token": "t0ken"}')
+    challenge = f'Bearer realm="{web.url}/token",service="reg"'
+    web.put("/v2/", b"{}", authorization="Bearer t0ken", challenge=challenge)
+    with web_server() as mirror:
+        mirror.put(f"/v2/some/image/manifests/{IMAGE.digest}", IMAGE.manifest)
+        rules = ((f"{web.url}/", (f"{mirror.url}/",)),)
+        reference = f"{web.host}/some/image:1"
+        fetch(tmp_path, reference, IMAGE.digest, mirrors=Mirrors(rules=rules))
+        assert web.requests(f"/v2/some/image/manifests/{IMAGE.digest}") == []
+
+
+def test_a_token_server_that_goes_away_is_said(web: WebServer, tmp_path: Path) -> None:
+    token_server(web)
+    challenge = f'Bearer realm="{web.url}/token",service="reg"'
+    web.put("/v2/", b"{}", authorization="Bearer t0ken", challenge=challenge)
+    with web_server() as mirror:
+        mirror.put(f"/v2/some/image/manifests/{IMAGE.digest}", IMAGE.manifest)
+        mirrors = Mirrors(rules=((f"{web.url}/", (f"{mirror.url}/",)),))
+        with pytest.raises(ReprobuildError) as caught:
+            fetch(tmp_path, f"{web.host}/some/image:1", IMAGE.digest, mirrors=mirrors)
+    assert caught.value.code == "E-FETCH"

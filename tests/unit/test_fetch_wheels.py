@@ -327,6 +327,16 @@ def test_pip_without_configuration_uses_its_default() -> None:
     assert parse_pip_config("global.no-index='true'").indexes == ()
 
 
+def test_without_a_pip_its_variables_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://variable.example/simple")
+    monkeypatch.setenv("PIP_TRUSTED_HOST", "variable.example")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    config = read_pip_config()
+    assert config.indexes[0] == "https://variable.example/simple"
+    assert config.trusted_hosts == ("variable.example",)
+
+
 def test_the_real_pip_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-m", "pip", "--version"]
     if subprocess.run(command, capture_output=True, check=False).returncode:

@@ -18,6 +18,7 @@ from reprobuild.adapters.fetch.http import Access, origin_of
 from reprobuild.core.mirrors import Mirrors
 
 _ONE_LINE = re.compile(r"deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)")
+_FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}!?\Z")
 _SETTING = re.compile(r'(?P<key>[A-Za-z0-9:._-]+) "(?P<value>.*)";\Z')
 
 
@@ -26,7 +27,8 @@ class Archive:
     """One archive root (`http://deb.debian.org/debian`) that offers `suite`.
 
     `suite` is empty for a mirror, which may offer any. `keyrings` are files of keys, or armored
-    key blocks themselves; empty for the host's usual ones. `frozen` skips the check that the
+    key blocks themselves; empty for the host's usual ones. `fingerprints` (40 hex digits) name
+    the only keys of those that count; empty for all. `frozen` skips the check that the
     index has not expired: a mirror that a user names may be a snapshot.
     """
 
@@ -34,6 +36,7 @@ class Archive:
     suite: str = ""
     keyrings: tuple[str, ...] = ()
     frozen: bool = False
+    fingerprints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +147,8 @@ def parse_one_line(text: str) -> list[Archive]:
         options = dict(
             word.split("=", 1) for word in (match["options"] or "").split() if "=" in word
         )
-        keys = tuple(k for k in options.get("signed-by", "").split(",") if k.startswith("/"))
         frozen = options.get("check-valid-until", "").lower() == "no"
-        found += _archive(match["uri"], match["suite"], keys, frozen)
+        found += _archive(match["uri"], match["suite"], options.get("signed-by", ""), frozen)
     return found
 
 
@@ -164,26 +166,30 @@ def parse_deb822(text: str) -> list[Archive]:
         frozen = fields.get("Check-Valid-Until", "yes").strip().lower() in ("no", "false")
         for uri in fields.get("URIs", "").split():
             for suite in fields.get("Suites", "").split():
-                found += _archive(uri, suite, _signed_by(fields.get("Signed-By", "")), frozen)
+                found += _archive(uri, suite, fields.get("Signed-By", ""), frozen)
     return found
 
 
-def _signed_by(text: str) -> tuple[str, ...]:
-    """File names, or one armored block (whose empty lines deb822 writes as ` .`)."""
+def _signed_by(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Keyrings and fingerprints: names of files, or one armored block (deb822 writes its empty
+    lines as ` .`); a fingerprint may end in `!` (no subkeys), which is not told apart."""
     if "-----BEGIN PGP PUBLIC KEY BLOCK-----" in text:
         lines = [line.strip() for line in text.strip().splitlines()]
-        return ("\n".join("" if line == "." else line for line in lines),)
-    return tuple(word for word in re.split(r"[,\s]+", text) if word.startswith("/"))
+        return ("\n".join("" if line == "." else line for line in lines),), ()
+    words = re.split(r"[,\s]+", text)
+    fingerprints = tuple(w.rstrip("!").upper() for w in words if _FINGERPRINT.match(w))
+    return tuple(word for word in words if word.startswith("/")), fingerprints
 
 
-def _archive(uri: str, suite: str, keys: tuple[str, ...], frozen: bool) -> list[Archive]:
+def _archive(uri: str, suite: str, signed_by: str, frozen: bool) -> list[Archive]:
     """One archive, unless it is of a kind (cdrom:, mirror+…) that this program cannot read."""
     uri = re.sub(r"\Acopy:", "file:", uri)
     if uri.startswith("file:/") and not uri.startswith("file://"):
         uri = "file://" + uri.removeprefix("file:")
     if not uri.startswith(("http://", "https://", "file:///")) or suite.endswith("/"):
         return []
-    return [Archive(uri.rstrip("/"), suite, keys, frozen)]
+    keyrings, fingerprints = _signed_by(signed_by)
+    return [Archive(uri.rstrip("/"), suite, keyrings, frozen, fingerprints)]
 
 
 def _credentials(main: Path, parts: Path) -> dict[str, tuple[str, str]]:

@@ -76,7 +76,8 @@ class DebIndex:
                 failure = error
         if page is None:
             raise failure
-        text = verified_text(page.body, archive.keyrings or self._config.keyrings, url)
+        keyrings = archive.keyrings or self._config.keyrings
+        text = verified_text(page.body, keyrings, url, archive.fingerprints)
         return _read_release(archive, suite, text, url)
 
     def packages(

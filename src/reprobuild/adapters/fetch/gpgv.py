@@ -32,11 +32,15 @@ def dearmor(data: bytes) -> bytes:
     return keys
 
 
-def verified_text(inrelease: bytes, keyrings: Sequence[str], origin: str) -> str:
+def verified_text(
+    inrelease: bytes, keyrings: Sequence[str], origin: str, only: Sequence[str] = ()
+) -> str:
     """The text that a trusted key signed, and nothing that surrounds it.
 
-    `keyrings` are files (binary or armored) or armored blocks. One good signature is enough; a
-    bad one, or none by these keys, raises E-DEB-UNTRUSTED. Raises E-TOOL-MISSING without gpgv.
+    `keyrings` are files (binary or armored) or armored blocks; `only`, when given, names the
+    fingerprints of those keys (or of their primary keys) that count. One good signature is
+    enough; a bad one, or none by these keys, raises E-DEB-UNTRUSTED. Raises E-TOOL-MISSING
+    without gpgv.
     """
     with tempfile.TemporaryDirectory(prefix="reprobuild-gpgv-") as name:
         directory = Path(name)
@@ -52,7 +56,7 @@ def verified_text(inrelease: bytes, keyrings: Sequence[str], origin: str) -> str
         signed, output = directory / "InRelease", directory / "text"
         signed.write_bytes(inrelease)
         status = _gpgv([*arguments, "--output", str(output), str(signed)], directory)
-        _judge(status, origin, keyrings)
+        _judge(status, origin, keyrings, only)
         if not output.is_file():
             raise _untrusted(origin, "gpgv gave no signed text", keyrings)
         return output.read_text(encoding="utf-8", errors="replace")
@@ -88,7 +92,9 @@ def _gpgv(arguments: list[str], home: Path) -> list[list[str]]:
     return [line.split()[1:] for line in lines if line.startswith("[GNUPG:] ")]
 
 
-def _judge(status: list[list[str]], origin: str, keyrings: Sequence[str]) -> None:
+def _judge(
+    status: list[list[str]], origin: str, keyrings: Sequence[str], only: Sequence[str]
+) -> None:
     words = [line[0] for line in status if line]
     if "BADSIG" in words:
         raise _untrusted(origin, "its signature does not match its content", keyrings)
@@ -98,7 +104,7 @@ def _judge(status: list[list[str]], origin: str, keyrings: Sequence[str]) -> Non
             good = False
         elif line[:1] == ["GOODSIG"]:  # never given for an expired or revoked key
             good = True
-        elif good and line[:1] == ["VALIDSIG"] and line[8:9] and line[8] not in _WEAK_HASHES:
+        elif good and line[:1] == ["VALIDSIG"] and _counts(line, only):
             return
     if "EXPKEYSIG" in words or "KEYEXPIRED" in words:
         raise _untrusted(origin, "the key that signed it has expired", keyrings)
@@ -106,6 +112,12 @@ def _judge(status: list[list[str]], origin: str, keyrings: Sequence[str]) -> Non
         missing = sorted({s[1] for s in status if s[0] == "NO_PUBKEY" and len(s) > 1})
         raise _untrusted(origin, f"it is signed by unknown keys ({', '.join(missing)})", keyrings)
     raise _untrusted(origin, "it carries no good signature", keyrings)
+
+
+def _counts(validsig: list[str], only: Sequence[str]) -> bool:
+    """VALIDSIG's fields: 1 the key's fingerprint, 8 the hash, last the primary key's."""
+    strong = len(validsig) > 8 and validsig[8] not in _WEAK_HASHES
+    return strong and (not only or bool({validsig[1], validsig[-1]} & set(only)))
 
 
 def _untrusted(origin: str, why: str, keyrings: Sequence[str]) -> ReprobuildError:

@@ -8,6 +8,7 @@ pip merges its files and `PIP_…` variables; `pip config list` prints the resul
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -72,8 +73,8 @@ def _from_options(options: Mapping[str, str]) -> PipConfig:
 def read_pip_config(python: Sequence[str] = ()) -> PipConfig:
     """Asks the pip of `python` (default: this interpreter's, else `python3 -m pip`, else `pip`).
 
-    Without any pip, its default index is used. Raises E-CONFIG when pip calls its own
-    configuration broken.
+    Without any pip, only its variables in the environment count. Raises E-CONFIG when pip calls
+    its own configuration broken.
     """
     own = [[sys.executable, "-m", "pip"], ["python3", "-m", "pip"], ["pip"]]
     commands = [list(python)] if python else own
@@ -97,7 +98,17 @@ def read_pip_config(python: Sequence[str] = ()) -> PipConfig:
                 "pip cannot read its own configuration",
                 hint="run `python3 -m pip config list` and mend what it names",
             )
-    return PipConfig()
+    return from_environment(os.environ)
+
+
+def from_environment(environment: Mapping[str, str]) -> PipConfig:
+    """What the `PIP_…` variables alone say, where there is no pip to ask."""
+    found = {
+        name.removeprefix("PIP_").lower().replace("_", "-"): value
+        for name, value in environment.items()
+        if name.startswith("PIP_") and value
+    }
+    return _from_options(found)
 
 
 def local_path(text: str) -> Path | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
-from reprobuild.adapters.fetch.download import Downloader, Place, Wanted
+from reprobuild.adapters.fetch.download import Downloader, Place, Wanted, unreachable
 from reprobuild.adapters.fetch.http import TransferError
 from reprobuild.adapters.fetch.ocireference import DOCKER_HUB
 from reprobuild.ports import Reporter
@@ -98,17 +98,20 @@ class RegistrySource:
         self._authorization = ""
         self._obtained = 0.0
         self._challenge = ""
+        self._mirrored = False
 
     def manifest(self, reference: str) -> bytes:
         """The manifest or index of a tag or digest, unverified; raises TransferError."""
         url = f"{self._base}/manifests/{reference}"
         for mirror in self._downloads.settings.mirrors.candidates(url)[:-1]:
             try:
-                return self._http.read(
+                body = self._http.read(
                     mirror, limit=MANIFEST_LIMIT, headers={"Accept": ACCEPT}
                 ).body
             except TransferError:
                 continue
+            self._mirrored = True
+            return body
         return self._authorized(url)
 
     def _authorized(self, url: str) -> bytes:
@@ -133,9 +136,23 @@ class RegistrySource:
         url = f"{self._base}/blobs/{wanted.sha256}"
         places = [Place(mirror) for mirror in self._downloads.settings.mirrors.candidates(url)]
         # Only the registry itself is shown the token.
-        places[-1] = Place(url, self._current())
+        places[-1] = Place(url, self._token_for_blobs(wanted.name, url))
         with self._downloads.obtain(wanted, places, report) as path:
             yield path
+
+    def _token_for_blobs(self, name: str, url: str) -> str:
+        """The Authorization header; asks for a challenge where a mirror gave the manifest."""
+        if self._mirrored and not self._challenge:
+            self._mirrored = False
+            try:
+                self._http.read(self._base.partition("/v2/")[0] + "/v2/", limit=MANIFEST_LIMIT)
+            except TransferError as error:  # without a challenge, the download says what is wrong
+                with self._lock:
+                    self._challenge = error.challenge if error.status == 401 else ""
+        try:
+            return self._current()
+        except TransferError as error:
+            raise unreachable(name, [(Place(url), error)]) from None
 
     def _current(self) -> str:
         """The Authorization header to send, renewed when it grew old; "" before any challenge."""
