@@ -67,7 +67,9 @@ class Builder:
         """Makes it and describes how; content is stored but not yet on record."""
         started = time.monotonic()
         if derivation.fixed is not None:
-            tree = self.fetcher.fetch(derivation.fixed, derivation.origin, self.reporter)
+            tree = derivation.fixed.tree
+            if tree is None or not self.content.contains(tree):
+                tree = self.fetcher.fetch(derivation.fixed, derivation.origin, self.reporter)
             outputs: Mapping[str, Digest] = {"out": tree}
             isolation, memory, log, unenforced = Isolation.FULL, 0, "", ()
         elif derivation.builder == SANDBOX:
