@@ -69,10 +69,9 @@ def test_heads_are_in_the_source_and_the_labels(realized: Demo) -> None:
         "1:already_in_base",
         "2:merged",
     ]
-    assert (
-        labels["org.example.header.drv"]
-        == realized.json("show")["outputs"]["demo"]["components"]["header"]["drv"]
-    )
+    # labels speak of what lies in the image: the component's tree as it is placed there
+    placed = realized.json("why", "demo", "header.layer-tree")["path"][-1]
+    assert labels["org.example.header.drv"] == placed["drv"]
 
 
 # -- JSON --------------------------------------------------------------------------------------
