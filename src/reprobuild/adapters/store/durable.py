@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reprobuild.errors import ReprobuildError
@@ -33,8 +33,13 @@ def create(path: str | bytes | Path, mode: int = 0o444, *, dir_fd: int | None = 
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(path, flags, mode, dir_fd=dir_fd)
-    if _umask_hides():
-        os.fchmod(fd, mode)
+    try:
+        fchmod(fd, mode)
+    except OSError:
+        os.close(fd)
+        with suppress(OSError):
+            unlink(path, dir_fd=dir_fd)
+        raise
     return fd
 
 
@@ -74,8 +79,7 @@ def fsync(fd: int) -> None:
 def mkdir(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
     """A new directory, world-readable whatever the umask; the name must be free."""
     os.mkdir(path, 0o755, dir_fd=dir_fd)
-    if _umask_hides():
-        os.chmod(path, 0o755, dir_fd=dir_fd)  # noqa: S103 - build users read materialised trees
+    os.chmod(path, 0o755, dir_fd=dir_fd)  # noqa: S103 - build users read materialised trees
 
 
 def ensure_directory(path: Path) -> None:
@@ -85,23 +89,6 @@ def ensure_directory(path: Path) -> None:
     except FileExistsError:
         if not path.is_dir():
             raise
-
-
-def _umask_hides() -> bool:
-    # Reading the umask means setting it, which other threads would notice: ask the kernel.
-    global _hides  # noqa: PLW0603
-    if _hides is None:
-        try:
-            with open("/proc/self/status", "rb") as status:
-                text = status.read()
-            mark = text.find(b"Umask:")
-            _hides = mark < 0 or bool(int(text[mark + 6 : mark + 12].split()[0], 8) & 0o755)
-        except (OSError, ValueError, IndexError):
-            _hides = True
-    return _hides
-
-
-_hides: bool | None = None
 
 
 def rmdir(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:

@@ -85,9 +85,11 @@ def data_directory(path: Path) -> Path:
     """Where a store named `path` keeps its data.
 
     A checkout's store/ holds a committed README.md; git steps over a nested repository only where
-    it tracks nothing, so there the data lies one level deeper.
+    it tracks nothing, so there the data lies one level deeper (unless a store is there already).
     """
-    return path / "data" if (path / PLACEHOLDER).exists() else path
+    if not os.path.lexists(path / "format") and (path / PLACEHOLDER).exists():
+        return path / "data"
+    return path
 
 
 def open_layout(path: Path, *, create: bool) -> Layout:

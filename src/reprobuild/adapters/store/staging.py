@@ -29,6 +29,7 @@ class Staging:
         self._blobs: dict[tuple[str, bool], str] = {}
         self._trees: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._touched: set[str] = set()
+        self._durable_shards: set[str] = set()
         self._session: Path | None = None
         self._session_fd = -1
         self._root_fd = -1
@@ -190,8 +191,9 @@ class Staging:
     def _sync_directories(self, directories: Iterable[str]) -> None:
         # A shard may be new as well, ours or another's: its own name is in the parent.
         wanted = set(directories)
-        wanted |= {shard[: shard.rindex("/")] for shard in wanted}
-        self._sync(sorted(wanted))
+        new = wanted - self._durable_shards
+        self._sync(sorted(wanted | {shard[: shard.rindex("/")] for shard in new}))
+        self._durable_shards |= new
 
     def _sync(self, paths: Sequence[str]) -> None:
         durable.sync_paths(paths, self.root_fd)

@@ -46,6 +46,9 @@ def verify(layout: Layout, *, jobs: int) -> Report:
     _chosen(f"{root}/chosen", report, known)
     _roots(f"{root}/roots", report, known)
     check_materialised(f"{root}/materialised", report, known)
+    # What is here, but damaged, was named once; its referrers need not name it again.
+    damaged = {problem.object for problem in report.problems if problem.kind == "damaged"}
+    report.problems = [p for p in report.problems if p.kind != "missing" or p.object not in damaged]
     report.problems.sort(key=lambda problem: (problem.path, problem.kind, problem.reason))
     return report
 

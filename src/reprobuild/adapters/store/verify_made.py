@@ -27,7 +27,8 @@ class _Checker:
             here, digest = stack.pop()
             tree = self._known.trees.get(digest)
             if tree is None:
-                self.say("missing", here, f"made of the tree {digest}, which is not here")
+                reason = "a directory was made of it"
+                self._report.problems.append(Problem("missing", f"tree {digest}", here, reason))
                 continue
             self._constant(here, os.lstat(here), 0o555)
             found = {os.fsencode(entry.name) for entry in listing(here)}

@@ -21,6 +21,9 @@ class Problem:
     path: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.object}: {self.reason} ({self.path})"
+
 
 @dataclass(slots=True)
 class Report:
