@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reprobuild.core.digest import GitOid
+from reprobuild.core.integration.address import is_remote
 from reprobuild.core.integration.jsonform import Fields, load
 from reprobuild.core.integration.model import EXCLUSION_DISPOSITIONS
 from reprobuild.errors import ReprobuildError
@@ -166,7 +167,12 @@ def repository_slug(repository: str) -> str:
     slug = path.removesuffix(".git").strip("/")
     parts = slug.split("/")
     plain = all(p and all(c.isalnum() or c in "._-" for c in p) for p in parts)
-    if len(parts) != 2 or not plain or any(p in (".", "..") for p in parts):
+    if (
+        not is_remote(repository)
+        or len(parts) != 2
+        or not plain
+        or any(p in (".", "..") for p in parts)
+    ):
         raise ReprobuildError(
             MANIFEST, f"unsupported GitHub repository URL: {repository[:120]!r}", got=slug[:120]
         )

@@ -48,7 +48,8 @@ class Explanation:
 
     `with_heads` are the earlier heads it collides with; `minimal` the smallest set (of earlier
     heads, in order) with which it still fails – empty when it fails on the bare base. `order` is
-    an order of all heads so far that works, None when moving this head never does. `same_change`
+    the nearest order in which it goes on, of as many heads as that takes; None when moving it
+    never helps. `same_change`
     tells of commits whose patch-id is there already under another name.
     """
 
@@ -250,9 +251,14 @@ def _minimal(stack: Stack, step: Step, earlier: Sequence[Step]) -> tuple[int, ..
 
 
 def _other_order(stack: Stack, step: Step, earlier: Sequence[Step]) -> tuple[int, ...] | None:
-    heads = [s.head for s in earlier]
-    for place in range(len(heads) - 1, -1, -1):
-        order = [*heads[:place], step.head, *heads[place:]]
+    """The order nearest to the one that is asked for: the head sooner, else later."""
+    before = [s.head for s in earlier]
+    after = [h for h in stack.spec.heads if h not in before and h != step.head]
+    orders = [
+        [*before[:place], step.head, *before[place:]] for place in range(len(before) - 1, -1, -1)
+    ]
+    orders += [[*before, *after[:count], step.head] for count in range(1, len(after) + 1)]
+    for order in orders:
         if works(stack, order) is not None:
             return tuple(h.number for h in order)
     return None
