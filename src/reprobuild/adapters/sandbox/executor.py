@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -141,7 +142,14 @@ class BubblewrapExecutor:
     ) -> BuildOutcome:
         hints = request.hints
         started = time.monotonic()
-        begin = self._starter(ready, request, uid)
+        try:
+            begin = self._starter(ready, request, uid)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise ReprobuildError(
+                "E-SANDBOX-SETUP",
+                f"the work directory of {request.label} cannot be made ready: {error}",
+                file=os.fspath(request.workdir),
+            ) from error
         disk = DiskWatch(workdir.places(request.workdir), hints.output_limit)
         watch = Watch(hints.timeout, hints.silence, disk, cancel)
         writer = LogWriter(log, self._log_limit)

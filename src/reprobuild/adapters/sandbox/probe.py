@@ -51,6 +51,13 @@ def check(bwrap: str, uid: int | None, proc_sys: Path = Path("/proc/sys")) -> No
     `uid` is the user that root gives builds to, None when this process is not root. Raises
     E-SANDBOX-UNAVAILABLE with bubblewrap's own words, the cause and the way out.
     """
+    machine = os.uname().machine
+    if machine != "x86_64":
+        raise ReprobuildError(
+            "E-SANDBOX-UNAVAILABLE",
+            f"builds are for x86_64-linux, and this machine is {machine}",
+            hint="realize on an x86-64 machine, or have one build for you",
+        )
     prefix: list[str] = []
     if uid is not None:
         if shutil.which("setpriv") is None:

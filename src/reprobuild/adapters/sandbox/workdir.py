@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -39,16 +41,18 @@ def prepare(workdir: Path, cwd: str, uid: int | None) -> Work:
             (workdir / name / rest).mkdir(parents=True, exist_ok=True)
     if uid is not None:
         os.chown(workdir, uid, uid)
-        for name in _NAMES:
-            _give(workdir / name, uid)
-    return Work(*(os.fspath(workdir / name) for name in _NAMES))
+        for directory in places(workdir):
+            _give(directory, uid)
+    return Work(*map(os.fspath, places(workdir)))
 
 
 def _give(directory: Path, uid: int) -> None:
-    for _, directories, files, here in os.fwalk(directory, follow_symlinks=False):
-        os.fchown(here, uid, uid)
-        for name in (*directories, *files):
-            os.chown(name, uid, uid, dir_fd=here, follow_symlinks=False)
+    if directory.stat().st_uid == uid:
+        return
+    os.chown(directory, uid, uid)
+    if any(directory.iterdir()):
+        # What another build user left: chown(1) minds links and has no limit on depth.
+        subprocess.run(["chown", "-RhP", f"{uid}:{uid}", os.fspath(directory)], check=True)
 
 
 def outputs(workdir: Path, names: Sequence[str]) -> Mapping[str, Path]:
@@ -72,15 +76,19 @@ def outputs(workdir: Path, names: Sequence[str]) -> Mapping[str, Path]:
 
 
 def _open_up(path: Path) -> None:
-    """Gives the owner back the right to read; the store keeps only the executable bit anyway."""
+    """Gives the owner back the right to read; the store keeps only the executable bit anyway.
+
+    What cannot be reached by its path any more stays: reading the output will say so.
+    """
     pending = [path]
     while pending:
         here = pending.pop()
-        mode = here.lstat().st_mode
-        if stat.S_ISLNK(mode):
-            continue
-        wanted = stat.S_IMODE(mode) | (0o700 if stat.S_ISDIR(mode) else 0o400)
-        if wanted != stat.S_IMODE(mode):
-            here.chmod(wanted)
-        if stat.S_ISDIR(mode):
-            pending += here.iterdir()
+        with contextlib.suppress(OSError):
+            mode = here.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                continue
+            wanted = stat.S_IMODE(mode) | (0o700 if stat.S_ISDIR(mode) else 0o400)
+            if wanted != stat.S_IMODE(mode):
+                here.chmod(wanted)
+            if stat.S_ISDIR(mode):
+                pending += here.iterdir()
