@@ -19,7 +19,7 @@ from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Builtin, ContentStore
 from support.archives import deb, tar, tar_entry, zipped
 from support.images import CREATED, layer
-from support.trees import make
+from support.trees import Given, make
 
 Question = tuple[Value, Mapping[str, Digest]]
 
@@ -45,6 +45,8 @@ def _image(store: ContentStore) -> Question:
     }
 
 
+LINKED: dict[str, Given] = {"d/x": b"1", "l": "d"}
+
 QUESTIONS: dict[str, Callable[[ContentStore], Question]] = {
     "unpack": lambda s: (
         {"strip": 1},
@@ -59,7 +61,7 @@ QUESTIONS: dict[str, Callable[[ContentStore], Question]] = {
         {"a": make(s, {"d/x": b""}), "b": make(s, {"y": b"y"})},
     ),
     "wheel-install": lambda s: ({}, {"wheel": make(s, {"demo-1-py3-none-any.whl": _wheel()})}),
-    "layer": lambda s: ({"prefix": "opt"}, {"tree": make(s, {"d/x": b"1", "l": "d"})}),
+    "layer": lambda s: ({"prefix": "opt"}, {"tree": make(s, LINKED)}),
     "image": _image,
     "statement": lambda s: (
         {"document": {"format": 0, "components": [{"name": "a"}]}, "program": "#"},
