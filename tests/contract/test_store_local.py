@@ -478,9 +478,9 @@ def test_deep_and_long_names(
     top = tmp_path / "source"
     top.mkdir()
     fd = os.open(top, os.O_RDONLY)
-    for _ in range(1500):
-        os.mkdir("d", dir_fd=fd)
-        below = os.open("d", os.O_RDONLY, dir_fd=fd)
+    for _ in range(400):  # a path of more than 4,096 bytes
+        os.mkdir("directories", dir_fd=fd)
+        below = os.open("directories", os.O_RDONLY, dir_fd=fd)
         os.close(fd)
         fd = below
     os.close(os.open("n" * 255, os.O_CREAT | os.O_WRONLY, dir_fd=fd))
