@@ -72,6 +72,7 @@ def entries(stream: BinaryIO) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo
         fileobj=stream,
         mode="r|",
         tarinfo=_StrictInfo,
+        bufsize=2**18,
         encoding="utf-8",
         errors="surrogateescape",
         errorlevel=2,
