@@ -7,8 +7,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.demo import Demo, make_demo
+
+# Other work on the machine must not fail a test: no deadline for a single example.
+settings.register_profile(
+    "suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")

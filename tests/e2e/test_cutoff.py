@@ -100,7 +100,7 @@ def test_a_comment_in_a_real_header_is_cut_off(tmp_path: Path) -> None:
         shutil.copytree(ROOT / name, demo.path / name)
     demo.env["HOME"] = os.environ["HOME"]  # pip's configuration names the index
     before = demo.json("realize", "quickstart.b12x", timeout=900)["outputs"]["quickstart.b12x"]
-    header = demo.path / "fixtures/b12x/start/csrc/e4m3.cuh"
+    header = demo.path / "fixtures/b12x/pull-40/csrc/b12x/e4m3.cuh"
     header.write_text(header.read_text() + "\n// one more comment\n")
     demo.run("lock", "--update", "b12x", timeout=300)
     after = demo.json("--events", str(tmp_path / "events"), "realize", "quickstart.b12x")
