@@ -5,10 +5,12 @@ from __future__ import annotations
 import http.server
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 Headers = dict[str, str]
 
@@ -56,7 +58,7 @@ class Seen:
 class WebServer:
     """Resources by path (with query); 404 for all else. Everything asked is in `seen`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Path | None = None) -> None:
         self.resources: dict[str, Resource] = {}
         self.seen: list[Seen] = []
         self.closing = threading.Event()
@@ -66,6 +68,12 @@ class WebServer:
             web = outer
 
         self._server = _Server(("127.0.0.1", 0), Handler)
+        self._scheme = "http"
+        if tls is not None:  # a file with key and certificate
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tls)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self._scheme = "https"
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         )
@@ -78,8 +86,8 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """`http://127.0.0.1:PORT`, without a slash."""
-        return f"http://{self.host}"
+        """`http://127.0.0.1:PORT` (or https), without a slash."""
+        return f"{self._scheme}://{self.host}"
 
     def put(self, path: str, body: bytes, **fields: object) -> Resource:
         """Adds a resource."""
@@ -210,9 +218,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def web_server() -> Iterator[WebServer]:
+def web_server(tls: Path | None = None) -> Iterator[WebServer]:
     """A running server, stopped at the end."""
-    server = WebServer()
+    server = WebServer(tls)
     try:
         yield server
     finally:
