@@ -15,7 +15,7 @@ from reprobuild.errors import ReprobuildError
 
 SCRIPT = """\
 cp -R /inputs/source /build/source
-chmod -R u+w /build/source
+if command -v chmod > /dev/null; then chmod -R u+w /build/source; fi
 cd /build/source
 /bin/sh -c "$PROBE"
 mkdir -p "$out"
@@ -53,12 +53,14 @@ def probe(
     other than the command's own are raised.
     """
 
+    place = {k: v for k, v in origin.items() if k in ("kind", "url", "path", "ref")}
+
     def passes(tree: GitOid) -> bool:
         source = Derivation(
             "bisect.source",
             "fetch",
             fixed=FixedOutput("git-tree", oid=tree),
-            origin={**origin, **trees[tree].document()},
+            origin={**place, **trees[tree].document()},
         )
         drv = graph.add(source)
         trial = Derivation(

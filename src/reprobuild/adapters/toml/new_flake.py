@@ -20,9 +20,9 @@ def render_flake(imported: Imported) -> str:
         out.add(comment(note))
     out.add(nl())
     out.add("format", 0)
-    out.add("default", imported.output)
-    out.add(nl())
     if imported.sources:
+        out.add("default", imported.output)
+        out.add(nl())
         inputs = table(is_super_table=True)
         for source in imported.sources:
             one = table()
