@@ -88,7 +88,7 @@ def memory_file(content: bytes) -> int:
 
 def encode_arguments(options: Sequence[str]) -> bytes:
     """What `bwrap --args FD` reads: every word ended by NUL."""
-    return b"".join(os.fsencode(word) + b"\0" for word in options)
+    return os.fsencode("".join(f"{word}\0" for word in options))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,20 @@ from pathlib import Path
 from reprobuild.adapters.sandbox.rootfs import Bind, Placement
 
 
-def traversable(path: Path) -> bool:
-    """Whether every directory above `path` lets every user pass."""
-    for parent in Path(os.path.realpath(path)).parents:
-        if not parent.stat().st_mode & stat.S_IXOTH:
-            return False
-    return True
+def traversable(path: Path, known: dict[Path, bool] | None = None) -> bool:
+    """Whether every directory above `path` lets every user pass.
+
+    `known` remembers the answers for directories, for as long as the caller keeps it.
+    """
+    return _open_to_all(Path(os.path.realpath(path)).parent, {} if known is None else known)
+
+
+def _open_to_all(directory: Path, known: dict[Path, bool]) -> bool:
+    if directory not in known:
+        passes = bool(directory.stat().st_mode & stat.S_IXOTH)
+        parent = directory.parent
+        known[directory] = passes and (parent == directory or _open_to_all(parent, known))
+    return known[directory]
 
 
 @dataclass(slots=True)
@@ -55,11 +63,12 @@ class Stage:
 def stage_for(paths: Iterable[Path]) -> Stage:
     """A stage for what cannot be reached; empty where all of it can."""
     stage = Stage()
-    known = list(dict.fromkeys(paths))
-    if all(traversable(path) for path in known):
+    wanted = list(dict.fromkeys(paths))
+    known: dict[Path, bool] = {}
+    if all(traversable(path, known) for path in wanted):
         return stage
-    for path in known:
-        if not traversable(path) or _hidden(path):
+    for path in wanted:
+        if not traversable(path, known) or _hidden(path):
             stage.add(path)
     return stage
 

@@ -27,12 +27,12 @@ def prepare(workdir: Path, cwd: str, uid: int | None) -> Work:
     With `uid` they, and what a former build left in them, are given to that user. `cwd` is made
     when it lies in one of them. Raises E-DERIVATION for a `cwd` that is no clean path.
     """
-    workdir.mkdir(parents=True, exist_ok=True)
+    workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
     workdir.chmod(0o700)
-    for name in _NAMES:
-        directory = workdir / name
-        directory.mkdir(exist_ok=True)
-        directory.chmod(0o1777 if name == "tmp" else 0o755)
+    for directory in places(workdir):
+        mode = 0o1777 if directory.name == "tmp" else 0o755
+        directory.mkdir(mode=0o700, exist_ok=True)
+        directory.chmod(mode)
     for inside, name in ((BUILD_DIRECTORY, "build"), (TEMPORARY_DIRECTORY, "tmp")):
         if cwd.startswith(inside + "/"):
             rest = cwd[len(inside) + 1 :]
