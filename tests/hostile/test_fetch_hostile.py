@@ -15,7 +15,7 @@ import requests
 from fakes.memory_store import MemoryStore
 from reprobuild.adapters.fetch.aptsources import AptConfig, Archive
 from reprobuild.adapters.fetch.discovery import Discovery
-from reprobuild.adapters.fetch.download import Downloader, Place, Wanted
+from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.fetchers import Fetchers, file_fetchers
 from reprobuild.adapters.fetch.http import Access, Http, TransferError
 from reprobuild.adapters.fetch.http.session import Session
@@ -23,6 +23,7 @@ from reprobuild.adapters.fetch.pipconfig import PipConfig
 from reprobuild.adapters.fetch.places import Places
 from reprobuild.adapters.fetch.redact import redact, split_credentials
 from reprobuild.adapters.fetch.settings import FetchSettings
+from reprobuild.adapters.fetch.wanted import Place, Wanted
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Sha256
 from reprobuild.core.encoding import Value

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from reprobuild.adapters.fetch.download import Downloader, Place, Wanted
+from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.http import Http
 from reprobuild.adapters.fetch.settings import FetchSettings
+from reprobuild.adapters.fetch.wanted import Place, Wanted
 from reprobuild.core.digest import Sha256
 from reprobuild.errors import ReprobuildError
 from support.events import Recorder

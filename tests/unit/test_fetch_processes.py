@@ -17,11 +17,12 @@ import pytest
 
 from fakes.memory_store import MemoryStore
 from reprobuild.adapters.fetch import download
-from reprobuild.adapters.fetch.download import Downloader, Place, Wanted
+from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.filetree import store_file
 from reprobuild.adapters.fetch.http import Http
 from reprobuild.adapters.fetch.partial import open_partial
 from reprobuild.adapters.fetch.settings import FetchSettings
+from reprobuild.adapters.fetch.wanted import Place, Wanted
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Sha256
 from reprobuild.errors import ReprobuildError
@@ -35,7 +36,8 @@ WANTED = Wanted("thing.bin", Sha256(DIGEST), len(BODY))
 CHILD = """
 import sys
 from pathlib import Path
-from reprobuild.adapters.fetch.download import Downloader, Place, Wanted
+from reprobuild.adapters.fetch.download import Downloader
+from reprobuild.adapters.fetch.wanted import Place, Wanted
 from reprobuild.adapters.fetch.http import Http
 from reprobuild.adapters.fetch.settings import FetchSettings
 from reprobuild.core.digest import Sha256

@@ -16,10 +16,11 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from reprobuild.adapters.fetch.aptsources import AptConfig, Archive
-from reprobuild.adapters.fetch.download import Downloader, Place, Wanted
+from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.gpgv import verified_text
 from reprobuild.adapters.fetch.http import TransferError
 from reprobuild.adapters.fetch.redact import redact
+from reprobuild.adapters.fetch.wanted import Place, Wanted
 from reprobuild.core.digest import Sha256
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Reporter

@@ -13,9 +13,10 @@ from reprobuild.adapters.fetch.debindex import (
     check_location,
     select,
 )
-from reprobuild.adapters.fetch.download import Downloader, Place, Wanted, unreachable
+from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.filetree import promised_file, size_of, store_file, text
 from reprobuild.adapters.fetch.http import TransferError
+from reprobuild.adapters.fetch.wanted import Place, Wanted, unreachable
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value

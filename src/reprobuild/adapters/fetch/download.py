@@ -8,38 +8,18 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from reprobuild.adapters.fetch.http import CHUNK, Http, Stream, TransferError, interrupted
+from reprobuild.adapters.fetch.pace import Pace, Progress
 from reprobuild.adapters.fetch.partial import disk_error, ensure, exclusive, open_partial
 from reprobuild.adapters.fetch.redact import redact
-from reprobuild.adapters.fetch.settings import FetchSettings
+from reprobuild.adapters.fetch.wanted import Place, Wanted, mismatch, unreachable
 from reprobuild.core.digest import Hasher, Sha256
-from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Reporter
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a file may be had; `authorization` is a header's value and never shown."""
-
-    url: str
-    authorization: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A file by content; `size` in bytes, -1 where it is not known; `name` is for people."""
-
-    name: str
-    sha256: Sha256
-    size: int = -1
-
 
 # Bytes of another content that are read to name its digest (a bound, not a promise).
 _SURPLUS = 64 * 2**20
@@ -53,40 +33,6 @@ class _WrongContent(Exception):
         self.digest = digest
         self.size = size
         self.place = place
-
-
-class Progress:
-    """Emits `fetch-progress` (name, done, total; bytes) a few times a second."""
-
-    def __init__(self, report: Reporter, name: str) -> None:
-        self._report = report
-        self._name = name
-        self._next = 0.0
-
-    def at(self, done: int, total: int) -> None:
-        """`done` of `total` bytes are here; `total` is -1 where nobody said."""
-        now = time.monotonic()
-        if now >= self._next or done == total:
-            self._next = now + 0.2
-            self._report.emit("fetch-progress", name=self._name, done=done, total=max(total, 0))
-
-
-class Pace:
-    """Ends a body that trickles: fewer than `slowest` bytes a second over `read_timeout`."""
-
-    def __init__(self, settings: FetchSettings) -> None:
-        self._window = settings.read_timeout
-        self._least = settings.slowest * settings.read_timeout
-        self._since, self._bytes = time.monotonic(), 0
-
-    def take(self, size: int) -> None:
-        """Counts `size` bytes; raises a transient TransferError when it goes too slowly."""
-        self._bytes += size
-        now = time.monotonic()
-        if now - self._since > self._window:
-            if self._bytes < self._least:
-                raise TransferError("the answer trickles too slowly", transient=True)
-            self._since, self._bytes = now, 0
 
 
 class Downloader:
@@ -296,48 +242,3 @@ def _hash(handle: BinaryIO) -> Hasher:
 def _etag(stream: Stream) -> str:
     tag = stream.headers.get("ETag", "")
     return tag if tag.startswith('"') else ""  # a weak one says nothing about bytes
-
-
-def mismatch(wanted: Wanted, digest: str, size: int, url: str) -> ReprobuildError:
-    """E-FETCH-MISMATCH: `digest` (`sha256:…`) and `size` came, where each is known ("", -1)."""
-    if not digest:
-        came = f"{size} bytes or more"
-    else:
-        came = digest + (f" ({size} bytes)" if size >= 0 else "")
-    pinned = f"{wanted.sha256}" + (f" ({wanted.size} bytes)" if wanted.size >= 0 else "")
-    return ReprobuildError(
-        "E-FETCH-MISMATCH",
-        f"{wanted.name}: {redact(url)} gave {came}, but {pinned} is pinned",
-        name=wanted.name,
-        origin=redact(url),
-        expected=str(wanted.sha256),
-        got=digest or None,
-        expected_size=wanted.size if wanted.size >= 0 else None,
-        got_size=size if size >= 0 else None,
-    )
-
-
-def unreachable(name: str, failures: Sequence[tuple[Place, TransferError]]) -> ReprobuildError:
-    """E-OFFLINE where the network was missing, else E-FETCH with what each place said.
-
-    The fact `gone` is there when every place answered and none has it.
-    """
-    tried = [f"{redact(place.url)}: {error.reason}" for place, error in failures]
-    if any(error.offline for _, error in failures):
-        return ReprobuildError(
-            "E-OFFLINE",
-            f"{name} is not here, and the network is off",
-            name=name,
-            tried=tried,
-        )
-    if not tried:
-        return ReprobuildError(
-            "E-FETCH", f"{name}: no place is configured to fetch it from", name=name
-        )
-    return ReprobuildError(
-        "E-FETCH",
-        f"{name} could not be fetched: " + "; ".join(tried),
-        name=name,
-        tried=tried,
-        gone=all(error.missing for _, error in failures) or None,
-    )

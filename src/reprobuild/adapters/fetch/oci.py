@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from reprobuild.adapters.fetch.download import Downloader, Place, Wanted, unreachable
+from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.filetree import add_file, text
 from reprobuild.adapters.fetch.http import TransferError
 from reprobuild.adapters.fetch.ocilayout import ArchiveSource, LayoutSource
 from reprobuild.adapters.fetch.ocireference import ImageReference
 from reprobuild.adapters.fetch.registry import RegistrySource
+from reprobuild.adapters.fetch.wanted import Place, Wanted, unreachable
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest, Sha256
 from reprobuild.core.encoding import Value, encode

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from reprobuild.adapters.fetch.download import Downloader, Place, Wanted, mismatch
+from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.filetree import HashingReader
 from reprobuild.adapters.fetch.http import CHUNK, TransferError
 from reprobuild.adapters.fetch.partial import disk_error, ensure
 from reprobuild.adapters.fetch.registry import MANIFEST_LIMIT
+from reprobuild.adapters.fetch.wanted import Place, Wanted, mismatch
 from reprobuild.core.digest import Sha256
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Reporter

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
-from reprobuild.adapters.fetch.download import Downloader, Place, Wanted, unreachable
+from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.http import TransferError
 from reprobuild.adapters.fetch.ocireference import DOCKER_HUB
+from reprobuild.adapters.fetch.wanted import Place, Wanted, unreachable
 from reprobuild.ports import Reporter
 
 MANIFEST_LIMIT = 8 * 2**20

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from reprobuild.adapters.fetch.download import Downloader, Place, Wanted
+from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.filetree import promised_file, size_of, store_file, text
 from reprobuild.adapters.fetch.redact import redact
+from reprobuild.adapters.fetch.wanted import Place, Wanted
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value

@@ -12,10 +12,11 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from reprobuild.adapters.fetch.download import Downloader, Place, Wanted, mismatch
+from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.filetree import promised_file, size_of, store_file, text
 from reprobuild.adapters.fetch.index import Offer, Offers, PackageIndex, nothing_offered
 from reprobuild.adapters.fetch.settings import FetchSettings
+from reprobuild.adapters.fetch.wanted import Place, Wanted, mismatch
 from reprobuild.adapters.fetch.wheeltags import Target, parse_filename
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest, Sha256
