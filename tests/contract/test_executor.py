@@ -357,3 +357,11 @@ def test_without_a_sandbox_paths_in_command_and_environment_lead_to_the_real_pla
     assert ran.log.startswith("content-I/")
     assert ran.log.endswith("/build/x src/build")
     assert "-I/build/x" not in ran.log
+
+
+def test_without_a_sandbox_nothing_can_be_staged(tmp_path: Path) -> None:
+    with identity("root-staged", tmp_path) as who, pytest.raises(ReprobuildError) as caught:
+        who.run("true", grade=Isolation.NONE)
+    assert caught.value.code == "E-SANDBOX-SETUP"
+    assert "cannot get to" in caught.value.message
+    assert "ordinary user" in caught.value.hint

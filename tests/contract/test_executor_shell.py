@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from reprobuild.core.derivation import Isolation
 from reprobuild.core.sandboxenv import base_environment
 from reprobuild.ports import BuildRequest, Mount
 from sandboxkit import IDENTITIES, ORDINARY, Who, host_root, identity, needs_bubblewrap
@@ -35,7 +36,13 @@ def who(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Who]:
 class Person:
     """Types on a terminal on which `executor.shell` runs, and reads what it shows."""
 
-    def __init__(self, who: Who, argv: tuple[str, ...], work: Path) -> None:
+    def __init__(
+        self,
+        who: Who,
+        argv: tuple[str, ...],
+        work: Path,
+        grade: Isolation = Isolation.FULL,
+    ) -> None:
         mounts = (*host_root(who.home), Mount("/build/in", who.home / "data"))
         request = BuildRequest("x", ("true",), base_environment(), "/build", mounts, (), work)
         self.shown = ""
@@ -47,7 +54,7 @@ class Person:
                     os.setgroups([])
                     os.setresgid(ORDINARY, ORDINARY, ORDINARY)
                     os.setresuid(ORDINARY, ORDINARY, ORDINARY)
-                status = who.executor().shell(request, argv)
+                status = who.executor(grade).shell(request, argv)
             finally:
                 os._exit(status)
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
@@ -126,3 +133,18 @@ def test_standard_input_from_a_file_is_relayed_to_its_end(who: Who) -> None:
         assert person.leave() == 128 + 15
     finally:
         person.close()
+
+
+def test_a_shell_without_a_sandbox(tmp_path: Path) -> None:
+    with identity("root" if os.geteuid() == 0 else "ordinary", tmp_path) as who:
+        (who.home / "data").write_text("x")
+        work = who.home / "work"
+        command = ("sh", "-c", 'read line; echo "got-$line-$(id -u)"; cat /build/in; exit 3')
+        person = Person(who, command, work, Isolation.NONE)
+        try:
+            person.type("hello\n")
+            person.wait_for(f"got-hello-{62000 if os.geteuid() == 0 else os.geteuid()}")
+            assert person.leave() == 3
+        finally:
+            person.close()
+        assert (work / "out").is_dir()

@@ -134,3 +134,14 @@ def start(prefix: Sequence[str], words: Words) -> BareProcess:
     finally:
         os.close(log_write)
     return BareProcess(process, log_read, status_read, release)
+
+
+def interact(prefix: Sequence[str], words: Words) -> int:
+    """Runs the command on the caller's own terminal; returns its status (128 + N for signal N)."""
+    try:
+        code = subprocess.call([*prefix, *words.argv], cwd=words.cwd, env=words.env, umask=UMASK)
+    except OSError as error:
+        raise ReprobuildError(
+            "E-SANDBOX-SETUP", f"{words.argv[0]} cannot be started: {error.strerror}"
+        ) from error
+    return code if code >= 0 else 128 - code

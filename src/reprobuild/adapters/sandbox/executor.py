@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -231,6 +231,10 @@ class BubblewrapExecutor:
 
         ready = self._prepare()
         with self._identity() as uid:
+            if self._wanted is Isolation.NONE:
+                work = workdir.prepare(request.workdir, request.cwd, uid)
+                words = bare.translate(replace(request, argv=tuple(argv)), work)
+                return bare.interact(bare.identity(request, uid), words)
             host = self._wanted is Isolation.HOST_TOOLCHAIN
             call = prepare(ready.machine, request, uid, host=host)
             return terminal.interact(call.shell(request, argv, ready.machine.bwrap, uid))
