@@ -349,6 +349,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "open pull requests are neither included nor excluded, or have moved",
             "include each or exclude it with a reason; `audit --write` drafts the entries",
         ),
+        "E-IMAGE-DIRTY": Code(
+            Exit.CHECK,
+            "an image of overridden inputs is not given away",
+            "realize it without --override, or say --dirty",
+        ),
         "E-IMAGE-VERIFY": Code(
             Exit.CHECK,
             "an image is not what was promised",
@@ -359,6 +364,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             Exit.ENVIRONMENT,
             "an image could not be written to a file",
             "make room, or name another place; nothing was left half-written",
+        ),
+        "E-REGISTRY": Code(
+            Exit.ENVIRONMENT,
+            "a container registry cannot be reached or refuses",
+            "check its name, the network and `docker login`; what was sent already is kept there",
         ),
         "E-DOCKER-UNAVAILABLE": Code(
             Exit.ENVIRONMENT,

@@ -24,7 +24,7 @@ side_argument = click.argument(
 
 @click.group()
 def image() -> None:
-    """Look at an image, check it, save it, load it into Docker."""
+    """Look at an image, check it, save it, load it into Docker, push it to a registry."""
 
 
 @image.command()
@@ -85,6 +85,21 @@ def load(app: App, /, side: str, reference: str) -> None:
     facts = app.images.inspect(layout)
     document = {**facts.document(), **answer}
     _print(app, document, [f"{answer['reference']}  {answer['image_id']}"])
+
+
+@image.command()
+@side_argument
+@click.option("--to", "reference", default="", metavar="REGISTRY/REPOSITORY:TAG", help="Where to.")
+@click.option("--dirty", is_flag=True, help="Even when it was made from overridden inputs.")
+@click.pass_obj
+def push(app: App, /, side: str, reference: str, dirty: bool) -> None:
+    """Send it to a registry, with the logins of `docker login`."""
+    layout = _layout(app, side)
+    facts = app.images.inspect(layout)
+    answer = app.images.push(layout, reference or facts.reference, offline=app.offline, dirty=dirty)
+    numbers = {key: int(answer[key]) for key in ("uploaded", "present")}
+    document = {**facts.document(), **answer, **numbers}
+    _print(app, document, [f"{answer['reference']}  {answer['manifest_digest']}"])
 
 
 def _layout(app: App, side: str) -> Path:

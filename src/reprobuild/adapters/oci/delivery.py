@@ -59,6 +59,32 @@ class Images:
                 ) from error
         return image
 
+    def push(
+        self, layout: Path, reference: str, *, offline: bool = False, dirty: bool = False
+    ) -> Mapping[str, str]:
+        """Sends the image to `reference` (registry/repository:tag) with the user's docker login.
+
+        Returns `reference`, `manifest_digest`, `uploaded`, `present`. Raises E-IMAGE-DIRTY for an
+        image of overridden inputs unless `dirty`, E-OFFLINE, E-OCI-REFERENCE, E-REGISTRY.
+        """
+        image = self.inspect(layout)
+        marks = sorted(key for key in image.labels if key.endswith(".dirty"))
+        if marks and not dirty:
+            raise ReprobuildError(
+                "E-IMAGE-DIRTY",
+                f"the image was made from overridden inputs: {image.labels[marks[0]]}",
+                label=marks[0],
+            )
+        if offline:
+            raise ReprobuildError(
+                "E-OFFLINE",
+                f"pushing to {reference} needs the network",
+                hint="leave out --offline, or use `reprobuild image save`",
+            )
+        from reprobuild.adapters.docker.push import RegistrySink
+
+        return RegistrySink().put(layout, reference)
+
     def load(
         self, layout: Path, *, reference: str = "", host: str | None = None
     ) -> Mapping[str, str]:
