@@ -3,6 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fakes.memory_store import MemoryStore
 from reprobuild.adapters.builders import builtins
@@ -160,3 +162,43 @@ def test_places_outside_the_tree(store: Counting, params: Value) -> None:
     with pytest.raises(ReprobuildError) as error:
         builtins()["join"].build(params, {"a": make(store, {"x": b""})}, store)
     assert error.value.code == "E-TREE"
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+CONTENTS: st.SearchStrategy[Given] = st.one_of(
+    st.sampled_from([b"1", b"2"]),
+    st.sampled_from(["a", "b"]),
+    st.tuples(st.just(b"1"), st.just(True)),
+)
+
+
+def possible(files: dict[str, Given]) -> bool:
+    """Whether no path lies below a file or link."""
+    return not any(path.startswith(f"{other}/") for path in files for other in files)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.dictionaries(PATHS, CONTENTS, max_size=4).filter(possible), max_size=4),
+    st.booleans(),
+)
+def test_joining_is_the_union_of_paths_or_a_conflict(
+    tmp_path_factory: pytest.TempPathFactory, trees: list[dict[str, Given]], replace: bool
+) -> None:
+    store = MemoryStore(tmp_path_factory.mktemp("store"))
+    union: dict[str, Given] = {}
+    conflict = False
+    for files in trees:
+        conflict = conflict or not possible({**union, **files})
+        if not replace:
+            conflict = conflict or any(union.get(p, v) != v for p, v in files.items())
+        union.update(files)
+    place: Value = [{"input": str(n), "replace": replace} for n in range(len(trees))]
+    named = {str(n): files for n, files in enumerate(trees)}
+    if conflict:
+        with pytest.raises(ReprobuildError) as error:
+            join(store, named, place=place)
+        assert error.value.code == "E-TREE-CONFLICT"
+    else:
+        assert join(store, named, place=place) == union

@@ -265,6 +265,24 @@ def test_directories_beneath_keep_their_stated_owners(store: MemoryStore) -> Non
     assert (found["tmp"].mode, found["usr"].mode) == (0o1777, 0o755)
 
 
+def test_a_base_is_read_once_for_all_its_layers(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = foreign_image(store, [[tar_entry("only-here/x", b"1")]])
+    reads: list[Digest] = []
+    real = store.open_blob
+
+    def counting(digest: Digest) -> BinaryIO:
+        reads.append(digest)
+        return real(digest)
+
+    monkeypatch.setattr(store, "open_blob", counting)
+    layer(store, {"a": b""}, {"base-0": base})
+    first = len(reads)
+    layer(store, {"a": b""}, {"base-0": base})
+    assert len(reads) == first > 0  # an empty file is not opened; the base would be
+
+
 # -- the stream ----------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
@@ -121,6 +122,24 @@ class ImageBeneath:
         depth = len(parts)
         for key in [k for k in self._entries if len(k) > depth and k[:depth] == parts]:
             del self._entries[key]
+
+
+_images: dict[tuple[Digest, str], ImageBeneath] = {}
+_images_lock = threading.Lock()
+
+
+def image_beneath(content: ContentStore, layout: Digest, architecture: str) -> ImageBeneath:
+    """The base image in a layout, read once for all the layers that lie over it.
+
+    Reading it means decompressing every layer, which may be many gigabytes; two bases are kept.
+    """
+    key = (layout, architecture)
+    with _images_lock:
+        found = _images.pop(key, None) or ImageBeneath(content, layout, architecture)
+        _images[key] = found
+        while len(_images) > 2:
+            del _images[next(iter(_images))]
+        return found
 
 
 class Stack:

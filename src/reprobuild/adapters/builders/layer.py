@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import BinaryIO, cast
 
 from reprobuild.adapters.builders.assembly import subtree
-from reprobuild.adapters.builders.below import Beneath, ImageBeneath, Stack, TreeBeneath
+from reprobuild.adapters.builders.below import Beneath, Stack, TreeBeneath, image_beneath
 from reprobuild.adapters.builders.globs import Selection
 from reprobuild.adapters.builders.params import Params, numbered
 from reprobuild.adapters.builders.placement import Placement
@@ -63,7 +63,7 @@ def build(
     if "tree" not in inputs or len(inputs) != 1 + len(bases) + len(below):
         raise ReprobuildError("E-PARAMS", "layer takes the inputs `tree`, `base-N` and `below-N`")
     architecture = read.text("architecture", "amd64")
-    beneath: list[Beneath] = [ImageBeneath(content, inputs[n], architecture) for n in bases]
+    beneath: list[Beneath] = [image_beneath(content, inputs[n], architecture) for n in bases]
     beneath += [TreeBeneath(content, inputs[n]) for n in below]
     patterns = read.texts("replace")
     placement = Placement(
