@@ -237,7 +237,8 @@ class _Run:
         equal leaves the record it confirmed.
         """
         catalog, content = self.realizer.catalog, self.realizer.content
-        before = [r for r in catalog.records(record.action) if usable(content, r, Isolation.NONE)]
+        # a record of weaker isolation serves no stricter build, not even as a contradiction
+        before = [r for r in catalog.records(record.action) if usable(content, r, record.isolation)]
         content.barrier()
         other = next((r for r in before if dict(r.outputs) != dict(record.outputs)), None)
         if other is not None:

@@ -61,11 +61,12 @@ class Scheduler:
         caller's thread sets `cancel`, waits for running jobs, and is raised again.
         """
         state = _State(self)
+        jobs = _Jobs(work, self.cancel)
         with ThreadPoolExecutor(max(1, self.limits.jobs), "build") as pool:
             try:
                 while True:
                     for node in state.startable():
-                        state.running[pool.submit(work, node)] = node
+                        state.running[pool.submit(jobs.run, node)] = node
                     if not state.running:
                         break
                     done, _ = wait(state.running, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -73,8 +74,41 @@ class Scheduler:
                         state.finish(future)
             except BaseException:
                 self.cancel.set()
+                jobs.wait()
                 raise
         return state.result()
+
+
+class _Jobs:
+    """Counts what runs, so that an interrupted run can wait for it.
+
+    The pool alone does not do: an interrupt that arrives while it starts a thread leaves it with
+    a thread that it knows nothing of.
+    """
+
+    def __init__(self, work: Callable[[Digest], None], cancel: threading.Event) -> None:
+        self._work = work
+        self._cancel = cancel
+        self._active = 0
+        self._changed = threading.Condition()
+
+    def run(self, node: Digest) -> None:
+        """Does the work, unless everything was cancelled before it began."""
+        with self._changed:
+            if self._cancel.is_set():
+                return
+            self._active += 1
+        try:
+            self._work(node)
+        finally:
+            with self._changed:
+                self._active -= 1
+                self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Returns when nothing runs; nothing begins any more once `cancel` is set."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._active)
 
 
 class _State:
