@@ -166,8 +166,10 @@ class BuildOutcome:
 class Executor(Protocol):
     """Runs one resolved build at a time for each caller thread; decides nothing."""
 
-    version: str
-    """Part of every action digest (`sandbox/1`): moves when what a build can see changes."""
+    @property
+    def version(self) -> str:
+        """Part of every action digest (`sandbox/1`): moves when what a build can see changes."""
+        ...
 
     def probe(self) -> Isolation:
         """The grade that can be had here; raises E-SANDBOX… with the way out when it is less

@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
 from reprobuild.adapters.sandbox import bare, cgroup, etc, probe, workdir
 from reprobuild.adapters.sandbox.call import Machine, prepare
+from reprobuild.adapters.sandbox.hosttools import host_tools_digest
 from reprobuild.adapters.sandbox.identity import FIRST_UID, UidPool
 from reprobuild.adapters.sandbox.process import (
     Running,
@@ -57,8 +59,6 @@ class BubblewrapExecutor:
     root gives to builds.
     """
 
-    version = SANDBOX_VERSION
-
     def __init__(
         self,
         wanted: Isolation,
@@ -80,6 +80,13 @@ class BubblewrapExecutor:
         self._least_memory = least_memory
         self._lock = threading.Lock()
         self._ready: _Ready | None = None
+
+    @cached_property
+    def version(self) -> str:
+        """`sandbox/N`; of a weaker grade, the grade and the digest of the host's tools as well."""
+        if self._wanted is Isolation.FULL:
+            return SANDBOX_VERSION
+        return f"{SANDBOX_VERSION}+{self._wanted.value}:{host_tools_digest()}"
 
     def probe(self) -> Isolation:
         """The grade that is given here: the wanted one.
