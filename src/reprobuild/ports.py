@@ -150,8 +150,8 @@ class BuildOutcome:
     """How a build went.
 
     `reason` is empty for success, else one of `exit`, `signal`, `timeout`, `silence`,
-    `output-size`, `memory`, `interrupted`; `status` is the exit status or signal number. `outputs` holds host
-    paths of the outputs that exist.
+    `output-size`, `memory`, `interrupted`; `status` is the exit status or signal number. `outputs`
+    holds host paths of the outputs that exist.
     """
 
     reason: str
