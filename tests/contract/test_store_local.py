@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import shutil
@@ -668,6 +669,33 @@ def test_locks_exclude_processes_and_die_with_their_owner(store: LocalStore) -> 
     assert got.is_set()
     assert [p.name for p in (store.path / "locks").iterdir()] == ["store"]
     store.gc()
+
+
+def test_a_lock_whose_file_moved_on_is_not_held(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between our wait and its end the holder removed the file, and another made a new one."""
+    path = store.path / "locks" / f"action-{Digest.of(b'a').hex}"
+    real = fcntl.flock
+    rivals: list[int] = []
+    released = threading.Event()
+
+    def release() -> None:
+        released.set()
+        path.unlink()
+        os.close(rivals[0])
+
+    def flock(fd: int, operation: int) -> None:
+        real(fd, operation)
+        if not rivals:
+            path.unlink()
+            rivals.append(os.open(path, os.O_RDWR | os.O_CREAT))
+            real(rivals[0], fcntl.LOCK_EX)
+            threading.Timer(0.1, release).start()
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with store.lock_action(Digest.of(b"a")):
+        assert released.is_set()
 
 
 def test_locks_are_not_inherited(store: LocalStore) -> None:
