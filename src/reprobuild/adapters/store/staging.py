@@ -41,6 +41,8 @@ class Staging:
     def temporary(self) -> str:
         """A fresh name in this session's own directory under tmp/."""
         with self._state:
+            if self._broken:
+                raise self._refusal()
             session = self._session or self._open_session()
             self._counter += 1
             return f"{session}/{self._counter}"
@@ -58,8 +60,6 @@ class Staging:
             self._root_fd = os.open(self.layout.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _open_session(self) -> Path:
-        if self._broken:
-            raise self._refusal()
         self._open_root()
         while True:
             path = self.layout.directory("tmp") / f"{os.getpid()}-{os.urandom(6).hex()}"
@@ -118,7 +118,8 @@ class Staging:
 
     def touch(self, path: str) -> None:
         """Notes that the named object `path` was found present: its name joins the barrier."""
-        self._touched.add(path[: path.rindex("/")])
+        with self._state:
+            self._touched.add(path[: path.rindex("/")])
 
     # -- the barrier -------------------------------------------------------------------------
 
