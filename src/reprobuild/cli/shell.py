@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from reprobuild.app import App
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("installable", default="")
 @click.option("--derivation", "-d", help="Which of its derivations (default: the last sandboxed).")
 @click.option("--kept", metavar="DIR", help="With what a failed build left (--keep-failed).")
