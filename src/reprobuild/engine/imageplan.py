@@ -136,6 +136,15 @@ def _is_root(evaluator: OutputView, component: str) -> bool:
     return any(isinstance(step, RootfsStep) for step in steps)
 
 
+def _owners(evaluator: OutputView, name: str) -> dict[str, Value]:
+    component = evaluator.components.get(name)
+    if component is None or component.image is None:
+        return {}
+    return {
+        path: owner.model_dump(exclude_none=True) for path, owner in component.image.owners.items()
+    }
+
+
 def _layer(
     evaluator: OutputView,
     name: str,
@@ -151,17 +160,16 @@ def _layer(
     inputs += [entry for entry in beneath if entry.drv != tree.drv]
     component = evaluator.components.get(name)
     image = component.image if component is not None else None
-    owners: dict[str, Value] = {
-        path: owner.model_dump(exclude_none=True)
-        for path, owner in (image.owners if image else {}).items()
-    }
+    roots = [n for n in evaluator.output.components if n != name and _is_root(evaluator, n)]
     params: dict[str, Value] = {
+        # A directory that a root made special stays so when a layer puts something into it.
+        "beneath_owners": {p: o for root in roots for p, o in _owners(evaluator, root).items()},
         "compression": "gzip",
         "level": 6,
         # Not the release's date: a layer must not change because a release is of another day.
         "mtime": SOURCE_DATE_EPOCH,
         "name": name,
-        "owners": owners,
+        "owners": _owners(evaluator, name),
         "prefix": "",
         "replace": list(image.replace if image else ()),
     }
