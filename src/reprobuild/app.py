@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.oci.delivery import Images
     from reprobuild.adapters.store.glance import Glance
     from reprobuild.adapters.store.store import LocalStore
+    from reprobuild.core.cubin.module import Module
     from reprobuild.core.derivation import Isolation
     from reprobuild.core.digest import Digest
     from reprobuild.core.graph import Graph
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from reprobuild.core.mirrors import Mirrors
     from reprobuild.core.project import Project
     from reprobuild.engine.build import Builder
-    from reprobuild.engine.narrow import Narrower
+    from reprobuild.engine.narrow import Narrower, ScanMemo
     from reprobuild.engine.pinning import Pinner
     from reprobuild.engine.plan import Plan
     from reprobuild.engine.realize import Realizer
@@ -315,6 +316,29 @@ class App:
         memo = SqliteScanMemo(self.store.path / "cache" / "includes.sqlite")
         self._closers.append(memo.close)
         return Narrower(self.store, memo)
+
+    @cached_property
+    def kernel_memo(self) -> ScanMemo:
+        """Descriptions of modules, by blob."""
+        from reprobuild.adapters.store.scanmemo import SqliteScanMemo
+        from reprobuild.engine.kernels import VERSION
+
+        memo = SqliteScanMemo(self.store.path / "cache" / f"kernels-v{VERSION}.sqlite")
+        self._closers.append(memo.close)
+        return memo
+
+    def kernel_table(self, tree: Digest) -> dict[str, Module]:
+        """What device code lies in a tree, by path."""
+        from reprobuild.adapters.cubin.inflate import inflate
+        from reprobuild.engine.kernels import kernel_table
+
+        return kernel_table(self.store, tree, inflate, self.kernel_memo)
+
+    def demangle(self, names: Iterable[str]) -> Mapping[str, str]:
+        """C++ names for people."""
+        from reprobuild.adapters.cubin.demangle import demangle
+
+        return demangle(names)
 
     @cached_property
     def contract_program(self) -> str:

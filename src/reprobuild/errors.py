@@ -202,6 +202,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "two layers put different content in one place",
             "place the components apart, or exclude the path from one of them",
         ),
+        "E-CUBIN": Code(
+            Exit.INPUT,
+            "device code (a fat binary, a cubin) that cannot be read",
+            "make the file again; when it comes from a package, obtain that again",
+        ),
         "E-CUDA-FLAG": Code(
             Exit.INPUT,
             "a compiler flag that would make kernels differ from build to build",
@@ -353,6 +358,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             Exit.CHECK,
             "an image of overridden inputs is not given away",
             "realize it without --override, or say --dirty",
+        ),
+        "E-KERNEL-COVERAGE": Code(
+            Exit.CHECK,
+            "a module lacks kernels or architectures that its step requires, or holds PTX",
+            "mend the module's units, `arch` or flags; or `require`, `forbid-ptx` and `kernels`",
         ),
         "E-IMAGE-VERIFY": Code(
             Exit.CHECK,

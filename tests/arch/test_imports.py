@@ -44,6 +44,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "docker": ("adapters.docker", "adapters.fetch.registry"),  # the latter: docker login's keys
     "git": ("adapters.git",),
     "installer": ("adapters.builders.wheel",),
+    "lz4": ("adapters.cubin",),
     "networkx": ("core.graph",),
     "packaging": ("adapters.fetch",),
     "pydantic": (
@@ -56,7 +57,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "rich": ("adapters.report",),
     "tomlkit": ("adapters.toml",),
     "urllib3": ("adapters.fetch.http", "adapters.docker"),
-    "zstandard": ("adapters.builders",),
+    "zstandard": ("adapters.builders", "adapters.cubin"),
 }
 
 # What a run that has nothing to do must not pay for.

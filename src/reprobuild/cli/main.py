@@ -22,6 +22,7 @@ COMMANDS = {
     "image": "image:image",
     "init": "init:init",
     "integrate": "integrate:integrate",
+    "kernels": "kernels:kernels",
     "lock": "lock:lock",
     "log": "log:log",
     "realize": "realize:realize",
