@@ -7,6 +7,7 @@ forks a child that becomes one.
 from __future__ import annotations
 
 import io
+import contextlib
 import os
 import pickle
 import shutil
@@ -162,8 +163,9 @@ def host_root(home: Path) -> tuple[Mount, ...]:
     root = home / "root"
     root.mkdir(exist_ok=True)
     for name in ("bin", "lib", "lib64", "sbin"):
-        if Path("/", name).is_symlink() and not (root / name).is_symlink():
-            (root / name).symlink_to(f"usr/{name}")
+        if Path("/", name).is_symlink():
+            with contextlib.suppress(FileExistsError):  # several threads make it at once
+                (root / name).symlink_to(f"usr/{name}")
     return (Mount("/", root), Mount("/usr", Path("/usr")))
 
 

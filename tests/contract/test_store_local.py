@@ -512,7 +512,9 @@ def test_what_its_owner_made_unreadable_is_taken() -> None:
         (top / "store").mkdir()
         os.chown(top / "store", 65534, 65534)
         with LocalStore.open(top / "warm", create=True) as warm:
-            warm.capture(top / "warm" / "roots")  # what is imported lazily, is now
+            # What is imported lazily, is now: the child may not be able to read the checkout.
+            warm.materialise(warm.capture(top / "warm" / "roots"))
+            warm.gc()
         child = os.fork()
         if child == 0:
             status = 1
