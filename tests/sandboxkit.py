@@ -6,8 +6,8 @@ forks a child that becomes one.
 
 from __future__ import annotations
 
-import io
 import contextlib
+import io
 import os
 import pickle
 import shutil
