@@ -321,7 +321,7 @@ class App:
     def kernel_memo(self) -> ScanMemo:
         """Descriptions of modules, by blob."""
         from reprobuild.adapters.store.scanmemo import SqliteScanMemo
-        from reprobuild.engine.kernels import VERSION
+        from reprobuild.core.cubin.table import VERSION
 
         memo = SqliteScanMemo(self.store.path / "cache" / f"kernels-v{VERSION}.sqlite")
         self._closers.append(memo.close)
@@ -330,7 +330,7 @@ class App:
     def kernel_table(self, tree: Digest) -> dict[str, Module]:
         """What device code lies in a tree, by path."""
         from reprobuild.adapters.cubin.inflate import inflate
-        from reprobuild.engine.kernels import kernel_table
+        from reprobuild.core.cubin.table import kernel_table
 
         return kernel_table(self.store, tree, inflate, self.kernel_memo)
 

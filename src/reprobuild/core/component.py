@@ -159,6 +159,9 @@ class CudaModuleStep(_Step):
     link: tuple[Argument, ...] = ("cudart",)
     link_flags: tuple[Argument, ...] = ()
     toolchain: Name | None = None
+    require: tuple[Arch, ...] = ()
+    forbid_ptx: bool = True
+    kernels: tuple[Argument, ...] = ()
 
 
 Step = Annotated[

@@ -45,5 +45,6 @@ def builtins() -> dict[str, Builtin]:
         _Lazy("statement", 2, "statement"),
         _Lazy("layer", 1, "layer"),
         _Lazy("image", 1, "image"),
+        _Lazy("cuda-check", 1, "cuda_check"),
     )
     return {builtin.name: builtin for builtin in known}

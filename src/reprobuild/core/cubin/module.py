@@ -21,12 +21,14 @@ class Module:
     `archs`: those of machine code, sorted. `ptx`: those that PTX (or NVVM code) is there for,
     which a driver would compile when it is loaded. `kernels` sorted by name, architecture, code;
     equal ones are one row with `copies`. `relocatable`: not yet linked, so figures may still grow.
+    `ptx_only`: how many of the objects in it hold PTX and no machine code at all.
     """
 
     archs: tuple[str, ...]
     ptx: tuple[str, ...]
     kernels: tuple[Kernel, ...]
     relocatable: bool = False
+    ptx_only: int = 0
 
     def by_name(self) -> Mapping[str, tuple[Kernel, ...]]:
         """Kernels by mangled name: usually one, more for several architectures."""
@@ -78,13 +80,22 @@ def read_module(data: bytes | memoryview, inflate: Inflate) -> Module | None:
         return Module((cubin_arch(elf),), (), _sorted(kernels(elf)), elf.kind == elves.ET_REL)
     found: list[Kernel] = []
     archs, ptx = set(), set()
+    compiled, portable = set(), set()
     for entry in entries:
         if entry.kind == "cubin":
             archs.add(entry.arch)
+            compiled.add(entry.container)
             found += kernels(entry.payload(inflate), entry.arch)
         else:
             ptx.add(entry.arch)
-    return Module(tuple(sorted(archs)), tuple(sorted(ptx)), _sorted(iter(found)), relocatable)
+            portable.add(entry.container)
+    return Module(
+        tuple(sorted(archs)),
+        tuple(sorted(ptx)),
+        _sorted(iter(found)),
+        relocatable,
+        len(portable - compiled),
+    )
 
 
 def _sorted(rows: Iterator[Kernel]) -> tuple[Kernel, ...]:

@@ -13,6 +13,7 @@ from reprobuild.core.component import CudaModuleStep
 from reprobuild.core.derivation import SANDBOX, Derivation, Hints, Input
 from reprobuild.core.encoding import Value
 from reprobuild.core.kinds.context import Located, StepContext, hints
+from reprobuild.core.kinds.cuda_check import cuda_check
 from reprobuild.core.reference import Ref
 from reprobuild.core.sandboxenv import TEMPORARY_DIRECTORY, base_environment
 from reprobuild.errors import ReprobuildError
@@ -80,7 +81,7 @@ def cuda_module(spec: CudaModuleStep, context: StepContext) -> Located:
         *(f"-l{name}" for name in spec.link),
         *spec.link_flags,
     )
-    return context.add(
+    linked = context.add(
         Derivation(
             name=context.name,
             builder=SANDBOX,
@@ -89,6 +90,7 @@ def cuda_module(spec: CudaModuleStep, context: StepContext) -> Located:
             env=base,
         )
     )
+    return cuda_check(spec, linked, context)
 
 
 def _mounts(refs: tuple[Ref, ...], context: StepContext) -> tuple[Input, ...]:

@@ -1,21 +1,19 @@
-"""kernels: what device code lies in a tree, remembered by blob."""
+"""What device code lies in a tree, remembered by blob."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, Protocol
 
 from reprobuild.core.cubin.fatbin import Inflate
 from reprobuild.core.cubin.kernel import Kernel
 from reprobuild.core.cubin.module import Module, may_be_module, read_module
 from reprobuild.core.digest import Digest
-from reprobuild.core.tree import Directory, File
-from reprobuild.engine.narrow import NoMemo, ScanMemo
+from reprobuild.core.tree import Directory, File, Tree
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import ContentStore
 
-VERSION = 1
+VERSION = 2
 """Moves when the same file is described otherwise: part of the memo's name."""
 
 MAX_MODULE = 4 * 2**30
@@ -25,8 +23,32 @@ KernelTable = dict[str, Module]
 """Path in the tree → what the file there holds."""
 
 
+class Content(Protocol):
+    """What is asked of a store (part of ports.ContentStore)."""
+
+    def tree(self, digest: Digest) -> Tree:
+        """A directory node."""
+        ...
+
+    def open_blob(self, digest: Digest) -> BinaryIO:
+        """A file's content."""
+        ...
+
+
+class ModuleMemo(Protocol):
+    """Remembers descriptions by blob. May forget; never lies."""
+
+    def get(self, blob: Digest) -> bytes | None:
+        """What was put for a blob."""
+        ...
+
+    def put(self, scans: Mapping[Digest, bytes]) -> None:
+        """Remembers."""
+        ...
+
+
 def kernel_table(
-    content: ContentStore, tree: Digest, inflate: Inflate, memo: ScanMemo | None = None
+    content: Content, tree: Digest, inflate: Inflate, memo: ModuleMemo | None = None
 ) -> KernelTable:
     """All files of a tree that hold device code, by path, sorted.
 
@@ -34,7 +56,6 @@ def kernel_table(
     once, when there is a `memo`. Raises E-CUBIN, with the path, for a file whose device code
     cannot be read.
     """
-    memo = memo if memo is not None else NoMemo()
     seen: dict[Digest, Module | None] = {}
     found: KernelTable = {}
     for path, entry in elf_files(content, tree):
@@ -46,7 +67,7 @@ def kernel_table(
     return dict(sorted(found.items()))
 
 
-def elf_files(content: ContentStore, tree: Digest, prefix: str = "") -> Iterator[tuple[str, File]]:
+def elf_files(content: Content, tree: Digest, prefix: str = "") -> Iterator[tuple[str, File]]:
     """The files of a tree that may be a module by size, with their paths, sorted."""
     for name, entry in content.tree(tree):
         path = prefix + name.decode("utf-8", "backslashreplace")
@@ -57,9 +78,9 @@ def elf_files(content: ContentStore, tree: Digest, prefix: str = "") -> Iterator
 
 
 def _module(
-    content: ContentStore, entry: File, path: str, inflate: Inflate, memo: ScanMemo
+    content: Content, entry: File, path: str, inflate: Inflate, memo: ModuleMemo | None
 ) -> Module | None:
-    known = memo.get(entry.digest)
+    known = memo.get(entry.digest) if memo is not None else None
     if known is not None:
         return decode(known)
     with content.open_blob(entry.digest) as blob:
@@ -73,7 +94,8 @@ def _module(
         module = read_module(data, inflate)
     except ReprobuildError as error:
         raise ReprobuildError("E-CUBIN", f"{path}: {error.message}", file=path) from error
-    memo.put({entry.digest: encode(module)})
+    if memo is not None:
+        memo.put({entry.digest: encode(module)})
     return module
 
 
@@ -89,7 +111,9 @@ def encode(module: Module | None) -> bytes:
         ]
         for k in module.kernels
     ]
-    return json.dumps([module.archs, module.ptx, rows, module.relocatable]).encode()
+    return json.dumps(
+        [module.archs, module.ptx, rows, module.relocatable, module.ptx_only]
+    ).encode()
 
 
 def decode(data: bytes) -> Module | None:
@@ -97,9 +121,9 @@ def decode(data: bytes) -> Module | None:
     document: Any = json.loads(data)
     if document is None:
         return None
-    archs, ptx, rows, relocatable = document
+    archs, ptx, rows, relocatable, ptx_only = document
     kernels = tuple(_row(row) for row in rows)
-    return Module(tuple(archs), tuple(ptx), kernels, relocatable)
+    return Module(tuple(archs), tuple(ptx), kernels, relocatable, ptx_only)
 
 
 def _row(row: list[Any]) -> Kernel:

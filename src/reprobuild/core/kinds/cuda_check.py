@@ -1,0 +1,30 @@
+"""The coverage contract of a cuda-module, as a derivation behind its link.
+
+Its output is the module's own tree, so whatever uses the module waits for the check, and a module
+that does not hold what it promises is in no image.
+"""
+
+from __future__ import annotations
+
+from reprobuild.core.component import CudaModuleStep
+from reprobuild.core.derivation import Derivation
+from reprobuild.core.kinds.context import Located, StepContext
+
+
+def cuda_check(spec: CudaModuleStep, built: Located, context: StepContext) -> Located:
+    """The same tree, once it holds what `require`, `forbid-ptx` and `kernels` say.
+
+    Without `require`, code for every architecture of `arch` must be there.
+    """
+    return context.add(
+        Derivation(
+            name=f"{context.name}:check",
+            builder="builtin:cuda-check",
+            inputs=(built.input("module"),),
+            params={
+                "forbid-ptx": spec.forbid_ptx,
+                "kernels": sorted(set(spec.kernels)),
+                "require": sorted(set(spec.require or spec.arch)),
+            },
+        )
+    )
