@@ -239,6 +239,7 @@ class Demo:
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
             "HOME": str(self.path.parent),
             "LANG": "C.UTF-8",
+            **{k: os.environ[k] for k in ("PYTHONPATH",) if k in os.environ},
             **self.env,
         }
 
