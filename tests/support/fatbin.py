@@ -11,7 +11,7 @@ FLAG_A, FLAG_F, FLAG_ZSTD = 1 << 20, 1 << 21, 1 << 15
 
 def cubin(arch: int, *, machine: int = 190) -> bytes:
     """The header of a cubin: enough to say its architecture."""
-    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHI", 2, machine, 1)
+    head = b"\x7fELF\x02\x01\x01\x41\x08" + bytes(7) + struct.pack("<HHI", 2, machine, 1)
     return head.ljust(48, b"\0") + struct.pack("<I", arch << 8 | 2 | 6 << 24) + bytes(12)
 
 

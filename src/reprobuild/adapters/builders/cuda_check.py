@@ -27,6 +27,8 @@ def build(
 ) -> Mapping[str, Digest]:
     """See the module text. Raises E-PARAMS, E-CUBIN, E-KERNEL-COVERAGE."""
     read = Params("cuda-check", params, KEYS)
+    if set(inputs) != {"module"}:
+        raise ReprobuildError("E-PARAMS", "cuda-check takes one input, `module`")
     tree = inputs["module"]
     table = kernel_table(content, tree, inflate)
     readable = demangle(k.name for module in table.values() for k in module.kernels)
