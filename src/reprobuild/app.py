@@ -51,6 +51,7 @@ class App:
     settings: Settings
     cancel: threading.Event = field(default_factory=threading.Event)
     _closers: list[Callable[[], None]] = field(default_factory=list)
+    _quieters: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def json(self) -> bool:
@@ -140,7 +141,7 @@ class App:
             from reprobuild.adapters.report.live import LiveReporter
 
             live = LiveReporter()
-            self._closers.append(live.close)
+            self._quieters.append(live.close)
             return live
         from reprobuild.adapters.report.plain import PlainReporter
 
@@ -398,7 +399,13 @@ class App:
         # A download is stored, and unpacked to about three times its size.
         self.store.require_space(MINIMUM_SPACE + 4 * download)
 
+    def quiet(self) -> None:
+        """Ends the live view, before results are printed."""
+        while self._quieters:
+            self._quieters.pop()()
+
     def close(self) -> None:
         """Puts the terminal and the store back in order."""
+        self.quiet()
         while self._closers:
             self._closers.pop()()

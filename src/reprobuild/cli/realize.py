@@ -61,7 +61,9 @@ def realize(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
         if document is not None:
             _print(app, document)
             return
-    _print(app, _realize(app, names, wishes, plain, options))
+    document = _realize(app, names, wishes, plain, options)
+    app.quiet()
+    _print(app, document)
 
 
 def _remembered(app: App, names: Sequence[str], wishes: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from reprobuild.core.derivation import SANDBOX, Derivation, InputContent, Isolation
 from reprobuild.core.digest import Digest
 from reprobuild.core.record import Record
+from reprobuild.engine.cancellable import CancellableContent
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import (
     BuildOutcome,
@@ -77,7 +78,9 @@ class Builder:
         else:
             trees = {name: entry.digest for name, entry in inputs.items()}
             builtin = self._builtin(derivation)
-            outputs = builtin.build(derivation.params, trees, self.content)
+            outputs = builtin.build(
+                derivation.params, trees, CancellableContent(self.content, self.cancel)
+            )
             isolation, memory, log, unenforced = Isolation.FULL, 0, "", ()
         return Record(
             action=action,

@@ -168,7 +168,8 @@ class _Run:
                 # The rule may have missed a file; with the whole trees a real failure fails again.
                 self._act(derivation, whole, "whole trees: the build in the cut root failed")
         except BaseException as error:
-            self._emit("failed", derivation, error=str(error)[:500])
+            code = error.code if isinstance(error, ReprobuildError) else "E-BUG"
+            self._emit("failed", derivation, error=str(error)[:500], code=code)
             raise
 
     def _emit(self, event: str, derivation: Derivation, **fields: Value) -> None:

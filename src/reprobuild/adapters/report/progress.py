@@ -46,6 +46,8 @@ class Progress:
         if event in ("finished", "failed"):
             entry = self.running.pop(name, Running("", time.monotonic()))
             seconds = time.monotonic() - entry.since
+            if fields.get("code") == "E-INTERRUPTED":
+                return f"stopped   {name}"
             if event == "failed":
                 self.failed += 1
                 return f"failed    {name}: {fields.get('error')}"
