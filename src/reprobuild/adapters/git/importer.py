@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from reprobuild.adapters.git.objects import GITLINK, SYMLINK, ObjectReader, TreeEntry
+from reprobuild.adapters.git.objects import (
+    GITLINK,
+    SYMLINK,
+    BlobStream,
+    ObjectReader,
+    TreeEntry,
+    check_depth,
+)
 from reprobuild.adapters.git.scratch import Scratch
 from reprobuild.core.digest import Digest, GitOid
 from reprobuild.core.tree import EMPTY, MAX_TARGET, Directory, Entry, File, Symlink, Tree
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import ContentStore
-
-_BATCH = 256
 
 
 def import_tree(git_dirs: Sequence[Path], oid: GitOid, content: ContentStore) -> Digest:
@@ -29,81 +34,100 @@ def import_tree(git_dirs: Sequence[Path], oid: GitOid, content: ContentStore) ->
 
 def import_from(reader: ObjectReader, oid: GitOid, content: ContentStore) -> Digest:
     """`import_tree` over an open reader."""
-    return _Importer(reader, content).directory(oid, b"")
+    return _Importer(reader, content).run(oid)
 
 
 class _Importer:
-    """Depth first; equal subtrees and blobs are read once."""
+    """Walks the directories, then reads all blobs in one go; equal ones of either are met once."""
 
     def __init__(self, reader: ObjectReader, content: ContentStore) -> None:
         self._reader, self._content = reader, content
+        self._listings: dict[GitOid, tuple[TreeEntry, ...]] = {}
+        self._wanted: dict[_Key, bytes] = {}
+        self._stored: dict[_Key, File | Symlink] = {}
         self._trees: dict[GitOid, Digest] = {}
-        self._files: dict[tuple[GitOid, bool], File] = {}
 
-    def directory(self, oid: GitOid, path: bytes) -> Digest:
+    def run(self, oid: GitOid) -> Digest:
+        self._walk(oid, b"")
+        self._read()
+        return self._build(oid)
+
+    def _walk(self, root: GitOid, path: bytes) -> None:
+        stack = [(root, path)]
+        while stack:
+            oid, path = stack.pop()
+            check_depth(path)
+            if oid in self._listings:
+                continue
+            try:
+                listing = self._reader.tree(oid)
+            except ReprobuildError as error:
+                raise _located(error, path) from error
+            if len({e.name for e in listing}) != len(listing):
+                raise ReprobuildError(
+                    "E-GIT-OBJECT", f"git tree {oid} names one entry twice", object=oid.hex
+                )
+            self._listings[oid] = listing
+            for entry in listing:
+                if entry.is_tree:
+                    stack.append((entry.oid, path + entry.name + b"/"))
+                elif entry.mode != GITLINK:
+                    self._wanted.setdefault(_key(entry), path + entry.name)
+
+    def _read(self) -> None:
+        keys = list(self._wanted)
+        blobs = self._reader.blobs(oid for oid, _ in keys)
+        try:
+            for key in keys:
+                path = self._wanted[key]
+                try:
+                    _, stream = next(blobs)
+                    self._stored[key] = self._store(stream, key[1], path)
+                except ReprobuildError as error:
+                    raise _located(error, path) from error
+        finally:
+            blobs.close()
+
+    def _store(self, stream: BlobStream, mode: int, path: bytes) -> File | Symlink:
+        if mode != SYMLINK:
+            return self._content.add_blob(
+                cast("BinaryIO", stream), executable=bool(mode), size=stream.size
+            )
+        target = stream.read() if stream.size <= MAX_TARGET else b""
+        if not target or b"\0" in target:
+            raise ReprobuildError(
+                "E-GIT-OBJECT",
+                f"the symbolic link {_show(path)} has a target that no system allows",
+                path=_show(path),
+            )
+        return Symlink(target)
+
+    def _build(self, oid: GitOid) -> Digest:
         known = self._trees.get(oid)
         if known is not None:
             return known
-        try:
-            listing = self._reader.tree(oid)
-        except ReprobuildError as error:
-            raise _located(error, path) from error
-        names = [e.name for e in listing]
-        if len(set(names)) != len(names):
-            raise ReprobuildError(
-                "E-GIT-OBJECT", f"git tree {oid} names one entry twice", object=oid.hex
-            )
         entries: dict[bytes, Entry] = {}
-        files = [e for e in listing if e.mode not in (GITLINK, SYMLINK) and not e.is_tree]
-        for start in range(0, len(files), _BATCH):
-            self._blobs(files[start : start + _BATCH], path)
-        for entry in listing:
-            entries[entry.name] = self._entry(entry, path)
+        for entry in self._listings[oid]:
+            if entry.is_tree:
+                entries[entry.name] = Directory(self._build(entry.oid))
+            elif entry.mode == GITLINK:
+                self._content.add_trees({EMPTY.digest: EMPTY})
+                entries[entry.name] = Directory(EMPTY.digest)
+            else:
+                entries[entry.name] = self._stored[_key(entry)]
         node = Tree.of(entries)
         digest = node.digest
         self._content.add_trees({digest: node})
         self._trees[oid] = digest
         return digest
 
-    def _entry(self, entry: TreeEntry, path: bytes) -> Entry:
-        place = path + entry.name
-        if entry.is_tree:
-            return Directory(self.directory(entry.oid, place + b"/"))
-        if entry.mode == GITLINK:
-            self._content.add_trees({EMPTY.digest: EMPTY})
-            return Directory(EMPTY.digest)
-        if entry.mode == SYMLINK:
-            try:
-                target = self._reader.read(entry.oid, "blob")
-            except ReprobuildError as error:
-                raise _located(error, place) from error
-            if not target or b"\0" in target or len(target) > MAX_TARGET:
-                raise ReprobuildError(
-                    "E-GIT-OBJECT",
-                    f"the symbolic link {_show(place)} has a target that no system allows",
-                    path=_show(place),
-                )
-            return Symlink(target)
-        return self._files[entry.oid, bool(entry.mode & 0o100)]
 
-    def _blobs(self, entries: Sequence[TreeEntry], path: bytes) -> None:
-        wanted: dict[tuple[GitOid, bool], bytes] = {}
-        for entry in entries:
-            key = (entry.oid, bool(entry.mode & 0o100))
-            if key not in self._files:
-                wanted.setdefault(key, entry.name)
-        keys = list(wanted)
-        blobs = self._reader.blobs(oid for oid, _ in keys)
-        for key in keys:
-            try:
-                _, stream = next(blobs)
-            except ReprobuildError as error:
-                raise _located(error, path + wanted[key]) from error
-            self._files[key] = self._content.add_blob(
-                cast("BinaryIO", stream), executable=key[1], size=stream.size
-            )
-        for _ in blobs:  # drains the last one
-            raise AssertionError("more blobs than were asked for")
+_Key = tuple[GitOid, int]
+
+
+def _key(entry: TreeEntry) -> _Key:
+    """What is stored for an entry: its blob, and whether as a link, executable or plain."""
+    return entry.oid, SYMLINK if entry.mode == SYMLINK else entry.mode & 0o100
 
 
 def _show(path: bytes) -> str:

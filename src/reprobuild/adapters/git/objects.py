@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+import tempfile
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -13,8 +14,10 @@ from typing import IO
 from reprobuild.core.digest import GitOid
 from reprobuild.errors import ReprobuildError
 
+MAX_DEPTH = 300
+"""Directories below each other: more is an attack, not a source."""
+
 SYMLINK, GITLINK, DIRECTORY = 0o120000, 0o160000, 0o040000
-_PIPELINE = 400  # requests in flight: their text must fit a pipe (64 KiB), or both sides wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +98,29 @@ class ObjectReader:
         parts = line.split()
         if len(parts) == 3 and parts[2].isdigit():
             return parts[1].decode(), int(parts[2])
-        self.close()
         if len(parts) == 2 and parts[1] == b"missing":
             raise missing(oid)
         raise ReprobuildError("E-GIT-OBJECT", f"git cannot read object {oid}", object=oid.hex)
 
     def read(self, oid: GitOid, kind: str) -> bytes:
-        """The whole content of one object; raises E-GIT-MISSING-OBJECT or E-GIT-OBJECT."""
+        """The whole content of one object; raises E-GIT-MISSING-OBJECT or E-GIT-OBJECT.
+
+        Blobs have a process each: git streams them unchecked, and of one that is shorter than it
+        says the rest would be waited for in vain.
+        """
+        if kind == "blob":
+            parts: list[bytes] = []
+            for _, stream in self.blobs([oid]):
+                while chunk := stream.read(1 << 20):
+                    parts.append(chunk)
+            return b"".join(parts)
         stdin, out = self._open()
         self._send(stdin, oid.hex.encode() + b"\n", oid)
-        found, size = self._header(out, oid)
+        try:
+            found, size = self._header(out, oid)
+        except ReprobuildError:
+            self.close()
+            raise
         data = out.read(size + 1)[:-1]
         self._check_kind(oid, found, kind)
         if len(data) != size or _hash(oid, found, size, [data]) != oid.hex:
@@ -116,41 +132,54 @@ class ObjectReader:
         return parse_tree(self.read(oid, "tree"), len(oid.hex) // 2)
 
     def has(self, oid: GitOid) -> bool:
-        """Whether the object is here. (Reads it: meant for commits and trees.)"""
+        """Whether the commit or tree is here; its content is read and checked."""
+        stdin, out = self._open()
+        self._send(stdin, oid.hex.encode() + b"\n", oid)
         try:
-            stdin, out = self._open()
-            self._send(stdin, oid.hex.encode() + b"\n", oid)
-            _, size = self._header(out, oid)
-            out.read(size + 1)
+            found, size = self._header(out, oid)
         except ReprobuildError as error:
             if error.code == "E-GIT-MISSING-OBJECT":
                 return False
+            self.close()
             raise
+        if found not in ("commit", "tree", "tag"):
+            self.close()
+            raise ReprobuildError(
+                "E-GIT-OBJECT", f"object {oid} is a {found}, not a commit", object=oid.hex
+            )
+        out.read(size + 1)
         return True
 
-    def blobs(self, oids: Iterable[GitOid]) -> Iterator[tuple[GitOid, BlobStream]]:
-        """Blobs, in order, each as a stream that must be drained before the next is asked for."""
-        pending: list[GitOid] = []
-        source = iter(oids)
-        exhausted = False
-        stdin, out = self._open()
-        while True:
-            while not exhausted and len(pending) < _PIPELINE:
-                batch = [o for o, _ in zip(source, range(_PIPELINE - len(pending)), strict=False)]
-                exhausted = not batch
-                if batch:
-                    self._send(stdin, b"".join(o.hex.encode() + b"\n" for o in batch), batch[0])
-                    pending += batch
-            if not pending:
-                return
-            oid = pending.pop(0)
-            found, size = self._header(out, oid)
-            if found != "blob":
-                self.close()
-                self._check_kind(oid, found, "blob")
-            stream = BlobStream(out, oid, size)
-            yield oid, stream
-            stream.finish()
+    def blobs(self, oids: Iterable[GitOid]) -> Generator[tuple[GitOid, BlobStream], None, None]:
+        """Blobs, in order, each as a stream that must be drained before the next is asked for.
+
+        A process of its own, told everything beforehand: so an early end is seen as such.
+        """
+        wanted = list(oids)
+        with tempfile.TemporaryFile() as requests:
+            for oid in wanted:
+                requests.write(oid.hex.encode() + b"\n")
+            requests.seek(0)
+            process = subprocess.Popen(
+                ["git", "cat-file", "--batch"],
+                stdin=requests,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=self._env,
+                cwd=self._cwd,
+            )
+            assert process.stdout is not None
+            try:
+                for oid in wanted:
+                    found, size = self._header(process.stdout, oid)
+                    self._check_kind(oid, found, "blob")
+                    stream = BlobStream(process.stdout, oid, size)
+                    yield oid, stream
+                    stream.finish()
+            finally:
+                process.kill()
+                process.stdout.close()
+                process.wait()
 
     def _send(self, stdin: IO[bytes], data: bytes, oid: GitOid) -> None:
         try:
@@ -206,8 +235,7 @@ class BlobStream(io.RawIOBase):
         return data
 
     def _end(self) -> None:
-        self._out.read(1)
-        if self._hash.hexdigest() != self._oid.hex:
+        if self._hash.hexdigest() != self._oid.hex or self._out.read(1) != b"\n":
             raise damaged(self._oid)
 
     def finish(self) -> None:
@@ -237,6 +265,14 @@ def missing(oid: GitOid, path: str = "") -> ReprobuildError:
         object=oid.hex,
         path=path or None,
     )
+
+
+def check_depth(path: bytes) -> None:
+    """Raises E-GIT-OBJECT for a directory that lies deeper than any source does."""
+    if path.count(b"/") > MAX_DEPTH:
+        raise ReprobuildError(
+            "E-GIT-OBJECT", f"directories are nested deeper than {MAX_DEPTH}: {path[:40]!r}…"
+        )
 
 
 def damaged(oid: GitOid) -> ReprobuildError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cmp_to_key
 
-from reprobuild.adapters.git.objects import DIRECTORY, ObjectReader, TreeEntry
+from reprobuild.adapters.git.objects import DIRECTORY, ObjectReader, TreeEntry, check_depth
 from reprobuild.core.digest import GitOid
 from reprobuild.core.integration.backend import Change
 
@@ -34,6 +34,7 @@ def changes(
     """
     if old == new:
         return
+    check_depth(prefix)
     olds = {e.name: e for e in reader.tree(old)} if old is not None else {}
     news = {e.name: e for e in reader.tree(new)} if new is not None else {}
     keys = {(n, e.is_tree) for n, e in olds.items()} | {(n, e.is_tree) for n, e in news.items()}
