@@ -18,7 +18,8 @@ from reprobuild.core.tree import Directory
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Builtin, ContentStore
 from support.archives import deb, tar, tar_entry, zipped
-from support.fatbin import ELF, FLAG_A, container, cubin, entry, library
+from support.fatbin import ELF, FLAG_A, container, cubin, library
+from support.fatbin import entry as member
 from support.images import CREATED, layer
 from support.trees import Given, make
 
@@ -70,7 +71,7 @@ QUESTIONS: dict[str, Callable[[ContentStore], Question]] = {
     ),
     "cuda-check": lambda s: (
         {"require": ["sm_120a"], "forbid-ptx": True},
-        {"module": make(s, {"m.so": library(container([entry(ELF, 120, FLAG_A, cubin(120))]))})},
+        {"module": make(s, {"m.so": library(container([member(ELF, 120, FLAG_A, cubin(120))]))})},
     ),
 }
 
