@@ -26,7 +26,7 @@ from reprobuild.engine.narrow import Narrower
 from reprobuild.engine.realize import Realized, Realizer, Wishes
 from reprobuild.engine.scheduler import Limits
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import BuildOutcome, BuildRequest, Reporter
+from reprobuild.ports import BuildOutcome, BuildRequest, ContentStore, Reporter
 from support.events import Recorder
 
 Behaviour = Callable[[BuildRequest, Path, BinaryIO], str | None]
@@ -119,9 +119,8 @@ class Glue:
     version = 1
 
     def build(
-        self, params: Value, inputs: Mapping[str, Digest], content: object
+        self, params: Value, inputs: Mapping[str, Digest], content: ContentStore
     ) -> Mapping[str, Digest]:
-        assert isinstance(content, MemoryStore)
         entries = {
             f"{name}-".encode() + file: entry
             for name, tree in inputs.items()
