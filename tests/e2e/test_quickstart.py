@@ -177,6 +177,31 @@ def test_the_image_prints_its_contract(container: list[str], first: dict[str, An
     assert printed.count("sm_120a") == 3
 
 
+@pytest.mark.docker
+def test_a_docker_daemon_loads_and_runs_it(
+    command: Command,
+    first: dict[str, Any],
+    docker_host: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    command.run("image", "load", "quickstart")
+    reference = first["image"]["reference"]
+    shown = subprocess.run(
+        ["docker", "image", "inspect", reference], check=True, capture_output=True, text=True
+    ).stdout
+    assert json.loads(shown)[0]["Id"] == first["image"]["config_digest"]
+    assert json.loads(shown)[0]["Config"]["Labels"] == first["image"]["labels"]
+    ran = subprocess.run(
+        ["docker", "run", "--rm", "--network=none", reference],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert reference in ran
+    assert ran.count("sm_120a") == 3
+
+
 def test_flashinfer_s_kernels_load(container: list[str]) -> None:
     program = (
         "import tvm_ffi\n"
