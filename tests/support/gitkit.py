@@ -121,6 +121,16 @@ class Origin:
             git(self.path, "update-ref", ref, made)
         return GitOid.parse(made)
 
+    def bulk(self, stream: bytes) -> dict[str, GitOid]:
+        """Many commits at once (git-fast-import(1)); what all refs point to afterwards."""
+        git(self.path, "fast-import", "--quiet", "--force", "--date-format=raw", stdin=stream)
+        rows = git(self.path, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+        refs = {name: GitOid.parse(oid) for name, oid in (row.split(" ") for row in rows)}
+        for name, oid in refs.items():
+            if name.startswith("refs/pull/"):
+                self.pulls[int(name.split("/")[2])] = oid
+        return refs
+
     def pull(
         self, number: int, files: Files, parents: Sequence[GitOid], message: str = ""
     ) -> GitOid:
@@ -137,6 +147,27 @@ class Origin:
     def show(self, tree: GitOid, path: str, *objects: Path) -> str:
         """A file's content in a tree."""
         return git(self.path, "cat-file", "blob", f"{tree}:{path}")
+
+
+def bulk_commit(
+    ref: str, mark: int, files: Mapping[bytes, tuple[str, bytes] | None], parent: int = 0
+) -> bytes:
+    """One commit of a `bulk` stream: path → (mode, content), or None to remove."""
+    parts = [
+        f"reset {ref}\ncommit {ref}\nmark :{mark}\n"
+        f"committer Tess Ter <tess@example.org> {1_600_000_000 + mark} +0000\ndata 1\nx\n".encode()
+    ]
+    if parent:
+        parts.append(f"from :{parent}\n".encode())
+    for path, value in files.items():
+        name = b'"' + path.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+        if value is None:
+            parts.append(b"D " + name + b"\n")
+        else:
+            mode, content = value
+            parts.append(f"M {mode} inline ".encode() + name + b"\n")
+            parts.append(b"data %d\n" % len(content) + content + b"\n")
+    return b"".join(parts) + b"\n"
 
 
 def heads(origin: Origin, *numbers: int) -> tuple[HeadSpec, ...]:
