@@ -18,7 +18,13 @@ REFUSED = 2
 
 @click.command()
 @click.argument("manifest", type=click.Path(path_type=Path))
-@click.option("--output-dir", required=True, type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "--output-dir",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where both files go.",
+)
 @click.pass_obj
 def compose(app: App, manifest: Path, output_dir: Path) -> None:
     """Compose MANIFEST: writes integration.patch and integration.lock.json, prints the lock.

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @installable_argument
-@click.option("--format", "form", type=click.Choice(["text", "dot", "json"]), default="text")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "dot", "json"]),
+    default="text",
+    help="How it is written (default: text).",
+)
 @click.pass_obj
 def graph(app: App, /, installable: str, form: str) -> None:
     """The derivations behind INSTALLABLE, inputs first."""

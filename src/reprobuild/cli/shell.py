@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 @click.argument("installable", default="")
 @click.option("--derivation", "-d", help="Which of its derivations (default: the last sandboxed).")
 @click.option("--kept", metavar="DIR", help="With what a failed build left (--keep-failed).")
-@click.option("--isolation", type=click.Choice(["full", "host-toolchain", "none"]), default="full")
+@click.option(
+    "--isolation",
+    type=click.Choice(["full", "host-toolchain", "none"]),
+    default="full",
+    help="The grade of the sandbox (default: full).",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def shell(
