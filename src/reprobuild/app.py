@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reprobuild.core.files import LOCK_FILE
+from reprobuild.core.files import FLAKE_FILE, LOCK_FILE
 from reprobuild.errors import ReprobuildError
 from reprobuild.settings import Settings
 
@@ -111,6 +111,12 @@ class App:
         from reprobuild.adapters.toml.render_lock import write_lock
 
         write_lock(self.flake_dir / LOCK_FILE, lock)
+
+    def edit_heads(self, heads: Mapping[tuple[str, str, int], str]) -> None:
+        """Writes accepted heads into the flake."""
+        from reprobuild.adapters.toml.edit_flake import edit_heads
+
+        edit_heads(self.flake_dir / FLAKE_FILE, heads)
 
     def capture_checkout(self, directory: Path) -> Digest:
         """Stores a user's local checkout, for `--override`."""
@@ -347,6 +353,13 @@ class App:
         from importlib.resources import files
 
         return (files("reprobuild.data") / "contract.py").read_text("utf-8")
+
+    @cached_property
+    def verify_program(self) -> str:
+        """The text of the program that checks an image from inside."""
+        from importlib.resources import files
+
+        return (files("reprobuild.data") / "verify.py").read_text("utf-8")
 
     def image_facts(self, tree: Digest) -> ImageFacts:
         """What the image in an OCI layout tree says about itself."""

@@ -13,8 +13,9 @@ from reprobuild.core.flake import FixtureInput, Flake, GitInput
 from reprobuild.core.integration.model import SourcePin, SourceRequest
 from reprobuild.core.lock import GitPin, Lock, PathPin
 from reprobuild.core.pins import FilePin
-from reprobuild.engine.lock import Locked, Locker, Update
+from reprobuild.engine.lock import Locked, Locker
 from reprobuild.engine.pinning import Pinner
+from reprobuild.engine.updates import Update
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import NullReporter
 from support.pins import made_up_lock, oid, sha256

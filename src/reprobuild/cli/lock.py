@@ -11,6 +11,7 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
+    from reprobuild.core.flake import Flake
     from reprobuild.core.lock import Lock
 
 
@@ -19,14 +20,15 @@ if TYPE_CHECKING:
     "--update",
     multiple=True,
     metavar="INPUT",
-    help="Pin this input anew, or COMPONENT.pulls.NUMBER to take a pull request's new head.",
+    help="Pin this input anew; [OUTPUT.]COMPONENT.pulls.N takes a pull request's new head.",
 )
 @click.option("--check", is_flag=True, help="Only say whether the lock is complete and current.")
 @click.pass_obj
 def lock(app: App, update: tuple[str, ...], check: bool) -> None:
     """Pin every input to content, and every source to its integration tree."""
     from reprobuild.core.files import LOCK_FILE
-    from reprobuild.engine.lock import Locker, Update
+    from reprobuild.engine.lock import Locker
+    from reprobuild.engine.updates import Update, accepted_heads, with_heads
 
     if check and update:
         raise ReprobuildError("E-USAGE", "--check changes nothing, so --update does not go with it")
@@ -34,19 +36,25 @@ def lock(app: App, update: tuple[str, ...], check: bool) -> None:
     if check:
         _check(app)
         return
-    locker = Locker(
-        flake=project.flake,
-        old=project.lock,
-        pinner=app.pinner(),
-        reporter=app.reporter,
-        update=Update.parse(update, project.flake),
-    )
+    wanted = Update.parse(update, project.flake)
+    pinner = app.pinner()
     with app.store.lease():
+        heads = accepted_heads(project.flake, wanted, pinner.git)
+        flake = with_heads(project.flake, heads)
+        locker = Locker(
+            flake=flake,
+            old=project.lock,
+            pinner=pinner,
+            reporter=app.reporter,
+            update=wanted,
+        )
         done = locker.run()
+    if heads:
+        app.edit_heads(heads)
     changed = project.texts.get(LOCK_FILE) != app.lock_text(done.lock)
     if changed:
         app.write_lock(done.lock)
-    _print(app, done.lock, done.changed, _open(app, done.lock), changed)
+    _print(app, done.lock, done.changed, _open(app, flake, done.lock), changed)
 
 
 def _check(app: App) -> None:
@@ -69,16 +77,15 @@ def _check(app: App) -> None:
     _print(app, project.lock, [], open_, False)
 
 
-def _open(app: App, lock_: Lock) -> dict[str, str]:
+def _open(app: App, flake: Flake, lock_: Lock) -> dict[str, str]:
     """Why each output is open that needs what could not be pinned."""
     from reprobuild.core.graph import Graph
     from reprobuild.engine.evaluate import Evaluator
 
-    flake, components = app.project.flake, app.project.components
     open_: dict[str, str] = {}
     for output in sorted(flake.outputs):
         try:
-            Evaluator(flake, components, lock_, output, graph=Graph()).evaluate()
+            Evaluator(flake, app.project.components, lock_, output, graph=Graph()).evaluate()
         except ReprobuildError as error:
             if error.code != "E-OUTPUT-OPEN":
                 raise

@@ -13,6 +13,7 @@ from reprobuild.core.flake import FixtureInput, Flake, GitInput, Output, Source
 from reprobuild.core.lock import GitPin, Lock, Pin, PinnedHead, PinnedOutput, PinnedSource
 from reprobuild.core.origins import spec_digest
 from reprobuild.engine.pinning import Pinner
+from reprobuild.engine.updates import Update
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Reporter
 
@@ -28,47 +29,6 @@ _OPEN = frozenset(
     }
 )
 """Failures that leave an input open: it cannot be reached now, and may be later."""
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """What `--update` names: inputs, and pull requests as (component, number)."""
-
-    inputs: frozenset[str] = frozenset()
-    pulls: frozenset[tuple[str, int]] = frozenset()
-
-    @classmethod
-    def parse(cls, names: tuple[str, ...], flake: Flake) -> Update:
-        """From `INPUT` and `COMPONENT.pulls.NUMBER`; raises E-USAGE for what is not there."""
-        inputs: set[str] = set()
-        pulls: set[tuple[str, int]] = set()
-        for name in names:
-            component, dot, number = name.partition(".pulls.")
-            if dot and number.isdigit():
-                heads = {
-                    head.number
-                    for output in flake.outputs.values()
-                    for head in output.sources.get(component, Source(input="none")).heads
-                }
-                if int(number) not in heads:
-                    raise ReprobuildError(
-                        "E-USAGE",
-                        f"no output applies pull request {number} to {component}",
-                        got=name,
-                        hint="heads that are applied: "
-                        + (", ".join(f"{component}.pulls.{n}" for n in sorted(heads)) or "none"),
-                    )
-                pulls.add((component, int(number)))
-            elif name in flake.inputs:
-                inputs.add(name)
-            else:
-                raise ReprobuildError(
-                    "E-USAGE",
-                    f"there is no input {name!r} to update",
-                    got=name,
-                    hint="inputs are " + ", ".join(sorted(flake.inputs)),
-                )
-        return cls(frozenset(inputs), frozenset(pulls))
 
 
 @dataclass(slots=True)
@@ -141,20 +101,20 @@ class Locker:
                 sources[component] = self._source(name, component, wanted, known)
             except ReprobuildError as error:
                 error.facts.setdefault("key", f"outputs.{name}.sources.{component}")
-                open_[component] = self._left_open(error, self._asked_for(component, wanted))
+                asked = self._asked_for(name, component, wanted)
+                open_[component] = self._left_open(error, asked)
         return PinnedOutput(open=open_, sources=sources)
 
-    def _asked_for(self, component: str, wanted: Source) -> bool:
-        return wanted.input in self.update.inputs or any(
-            c == component for c, _ in self.update.pulls
-        )
+    def _asked_for(self, output: str, component: str, wanted: Source) -> bool:
+        numbers = self.update.numbers(output, component)
+        return wanted.input in self.update.inputs or bool(numbers)
 
     def _source(
         self, output: str, component: str, wanted: Source, known: PinnedSource | None
     ) -> PinnedSource:
         declared = self.flake.inputs[wanted.input]
         assert isinstance(declared, (GitInput, FixtureInput))
-        moved = {n for c, n in self.update.pulls if c == component}
+        moved = self.update.numbers(output, component)
         if known is not None and not self._still(declared, wanted, known, moved):
             # A fixture's commits follow its text: nothing pinned from the old text is there.
             stale = wanted.input in self.update.inputs or self._text_moved(wanted.input)

@@ -49,7 +49,7 @@ def write_lock(path: Path, lock: Lock) -> bool:
     """
     data = render_lock(lock).encode("utf-8")
     try:
-        return _replace(Path(os.path.realpath(path)), data)
+        return replace_file(Path(os.path.realpath(path)), data)
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise ReprobuildError(
@@ -59,7 +59,7 @@ def write_lock(path: Path, lock: Lock) -> bool:
         ) from error
 
 
-def _replace(path: Path, data: bytes) -> bool:
+def replace_file(path: Path, data: bytes) -> bool:
     mode: int | None = None
     try:
         mode = stat.S_IMODE(path.stat().st_mode)

@@ -1,0 +1,127 @@
+"""lock --update COMPONENT.pulls.NUMBER: accepting a pull request's new head."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from reprobuild.cli.main import run
+
+FLAKE = """\
+format = 0
+default = "one"
+
+[inputs.repo]
+kind = "git"
+url = "file://{url}"
+ref = "refs/heads/main"
+
+[outputs.one]
+components = ["app"]
+
+[outputs.one.sources.app]
+input = "repo"
+heads = [
+  {{ number = 7, head = "{head}", title = "A head" }},  # reviewed
+]
+tree = "{tree}"
+"""
+COMPONENT = 'result = "source"\ninput = "repo"\n'
+
+
+def git(repository: Path, *words: str) -> str:
+    environment = {
+        "PATH": "/usr/bin:/bin:/usr/local/bin",
+        "HOME": str(repository),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_AUTHOR_NAME": "A",
+        "GIT_AUTHOR_EMAIL": "a@example.org",
+        "GIT_COMMITTER_NAME": "A",
+        "GIT_COMMITTER_EMAIL": "a@example.org",
+        "GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z",
+        "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z",
+    }
+    done = subprocess.run(
+        ["git", "-C", str(repository), *words],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Path:
+    repository = tmp_path / "origin"
+    repository.mkdir()
+    git(repository, "init", "-q", "-b", "main")
+    (repository / "a.txt").write_text("a\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "base")
+    push_head(repository, "one\n")
+    return repository
+
+
+def push_head(repository: Path, text: str) -> str:
+    git(repository, "checkout", "-q", "--detach", "main")
+    (repository / "b.txt").write_text(text)
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "head")
+    commit = git(repository, "rev-parse", "HEAD")
+    git(repository, "update-ref", "refs/pull/7/head", commit)
+    git(repository, "checkout", "-q", "main")
+    return commit
+
+
+@pytest.fixture
+def project(tmp_path: Path, origin: Path) -> Path:
+    head = git(origin, "rev-parse", "refs/pull/7/head")
+    directory = tmp_path / "project"
+    (directory / "derivations").mkdir(parents=True)
+    tree = git(origin, "rev-parse", f"{head}^{{tree}}")
+    (directory / "flake-like.toml").write_text(FLAKE.format(url=origin, head=head, tree=tree))
+    (directory / "derivations" / "app.toml").write_text(COMPONENT)
+    assert run(["-C", str(directory), "lock"]) == 0
+    return directory
+
+
+def test_a_stated_head_moves_in_the_flake_and_in_the_lock(project: Path, origin: Path) -> None:
+    before = (project / "flake-like.toml").read_text()
+    old = git(origin, "rev-parse", "refs/pull/7/head")
+    new = push_head(origin, "two\n")
+    tree = git(origin, "rev-parse", f"{new}^{{tree}}")
+
+    assert run(["-C", str(project), "lock"]) == 0
+    assert old in (project / "flake-like.lock").read_text()  # nothing moves unasked
+
+    assert run(["-C", str(project), "lock", "--update", "app.pulls.7"]) == 0
+    published = git(origin, "rev-parse", f"{old}^{{tree}}")
+    expected = before.replace(old, new).replace(f'tree = "{published}"\n', "")
+    assert (project / "flake-like.toml").read_text() == expected
+    lock = (project / "flake-like.lock").read_text()
+    assert new in lock
+    assert tree in lock
+    assert old not in lock
+    assert run(["-C", str(project), "lock", "--check"]) == 0
+
+
+def test_a_head_that_cannot_be_had_changes_nothing(project: Path, origin: Path) -> None:
+    before = {p.name: p.read_bytes() for p in project.iterdir() if p.is_file()}
+    git(origin, "update-ref", "-d", "refs/pull/7/head")
+    assert run(["-C", str(project), "lock", "--update", "app.pulls.7"]) == 4
+    assert {p.name: p.read_bytes() for p in project.iterdir() if p.is_file()} == before
+
+
+def test_an_output_is_asked_for_where_several_state_the_head(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = project / "flake-like.toml"
+    text = path.read_text()
+    second = text[text.index("[outputs.one]") :].replace("outputs.one", "outputs.two")
+    path.write_text(text + "\n" + second)
+    assert run(["-C", str(project), "lock", "--update", "app.pulls.7"]) == 2
+    assert "one.app.pulls.7" in capsys.readouterr().err
+    assert run(["-C", str(project), "lock", "--update", "two.app.pulls.7"]) == 0
