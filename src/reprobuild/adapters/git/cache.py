@@ -13,6 +13,7 @@ from reprobuild.adapters.git.plumbing import git_directory, local_path, run
 from reprobuild.adapters.git.scratch import Scratch
 from reprobuild.core.digest import GitOid
 from reprobuild.core.integration.address import check_url, redact
+from reprobuild.core.integration.model import check_ref
 from reprobuild.errors import ReprobuildError
 
 Rewrite = Callable[[str], Sequence[str]]
@@ -174,28 +175,31 @@ def missing_commits(sources: Sequence[Path], commits: Sequence[GitOid]) -> list[
 def read_ref(git_dir: Path, ref: str) -> GitOid | None:
     """What a ref of a local repository points to, tags peeled to their commit.
 
-    Read by git in a scratch directory that borrows the refs, so that the repository's own
-    configuration has no say.
+    The files are read here (gitrepository-layout(5)), so that the repository's configuration, its
+    hooks and its owner have no say.
     """
+    for _ in range(5):  # as many symbolic refs as git follows
+        text = _ref_text(git_dir, check_ref(ref))
+        if not text.startswith("ref: "):
+            return _peel(git_dir, GitOid.parse(text)) if text else None
+        ref = text.removeprefix("ref: ").strip()
+    return None
+
+
+def _ref_text(git_dir: Path, ref: str) -> str:
+    """What stands in a ref's file, or in packed-refs; empty where it is in neither."""
     loose = git_dir / ref
     if loose.is_file():
-        text = loose.read_text("ascii", "replace").strip()
-        if text.startswith("ref: "):
-            target = text.removeprefix("ref: ")
-            return (
-                read_ref(git_dir, target) if target != ref and target.startswith("refs/") else None
-            )
-        return _peel(git_dir, GitOid.parse(text))
+        with loose.open("rb") as file:
+            return file.read(4096).decode("ascii", "replace").strip()
     packed = git_dir / "packed-refs"
     if packed.is_file():
         ending = b" " + ref.encode()
         with packed.open("rb") as lines:
             for line in lines:
                 if line.rstrip(b"\n").endswith(ending) and not line.startswith((b"#", b"^")):
-                    return _peel(
-                        git_dir, GitOid.parse(line.split(b" ")[0].decode("ascii", "replace"))
-                    )
-    return None
+                    return line.split(b" ")[0].decode("ascii", "replace")
+    return ""
 
 
 def _peel(git_dir: Path, oid: GitOid) -> GitOid | None:
