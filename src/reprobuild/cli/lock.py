@@ -70,7 +70,7 @@ def _check(app: App) -> None:
         )
     for output in sorted(project.flake.outputs):
         app.check_fixtures(output)
-    open_ = _open(app, project.lock)
+    open_ = _open(app, project.flake, project.lock)
     default = project.flake.default
     if default in open_:
         raise ReprobuildError("E-OUTPUT-OPEN", open_[default], output=default)
