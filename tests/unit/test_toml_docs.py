@@ -104,6 +104,7 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Step kind `python-wheel`", component.PythonWheelStep),
     ("Step kind `wheel-install`", component.WheelInstallStep),
     ("Step kind `cuda-module`", component.CudaModuleStep),
+    ("Units", component.Unit),
     ("The image table", component.Layer),
     ("The image table", component.Owner),
     ("The lock", lock.Lock),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from reprobuild.core.schema import (
     Argument,
@@ -141,27 +141,63 @@ def _mode(text: str) -> str:
 Arch = Annotated[str, AfterValidator(_arch)]
 
 
+class Unit(Model):
+    """One translation unit: a `path` in the module's `source`, or in the tree `from`.
+
+    A text alone stands for its `path`. `flags`, `host_flags` and `defines` come behind the
+    module's; `memory` (MiB) is the unit's own.
+    """
+
+    path: InnerPath
+    source: Reference | None = Field(default=None, alias="from")
+    defines: tuple[Argument, ...] = ()
+    flags: tuple[Argument, ...] = ()
+    host_flags: tuple[Argument, ...] = ()
+    memory: int | None = Field(default=None, gt=0)
+
+
+def _unit(value: object) -> object:
+    return {"path": value} if isinstance(value, str) else value
+
+
 class CudaModuleStep(_Step):
-    """A shared library of CUDA kernels: each unit compiled alone, then one host link."""
+    """A shared library of CUDA kernels: each unit compiled alone, then linked."""
 
     kind: Literal["cuda-module"]
     source: Reference
-    units: tuple[InnerPath, ...] = Field(min_length=1)
+    units: tuple[Annotated[Unit, BeforeValidator(_unit)], ...] = Field(min_length=1)
     name: Annotated[str, AfterValidator(_file_name)] | None = None
     arch: tuple[Arch, ...] = Field(min_length=1)
+    ptx: bool = False
+    relocatable: bool = False
     include: tuple[Reference, ...] = ()
     system_include: tuple[Reference, ...] = ()
+    pre_include: tuple[InnerPath, ...] = ()
     defines: tuple[Argument, ...] = ()
     std: Literal["c++17", "c++20"] = "c++17"
     optimize: Literal["O0", "O1", "O2", "O3"] = "O3"
     flags: tuple[Argument, ...] = ()
     host_flags: tuple[Argument, ...] = ()
+    objects: tuple[Reference, ...] = ()
+    library_path: tuple[Reference, ...] = ()
     link: tuple[Argument, ...] = ("cudart",)
     link_flags: tuple[Argument, ...] = ()
     toolchain: Name | None = None
     require: tuple[Arch, ...] = ()
-    forbid_ptx: bool = True
+    forbid_ptx: bool | None = None
     kernels: tuple[Argument, ...] = ()
+
+    @model_validator(mode="after")
+    def _units_differ(self) -> CudaModuleStep:
+        seen: set[tuple[str, str]] = set()
+        for unit in self.units:
+            key = (str(unit.source or self.source), unit.path)
+            if key in seen:
+                raise problem("twice", f"unit {unit.path!r} is given twice")
+            seen.add(key)
+        if self.ptx and self.forbid_ptx:
+            raise problem("ptx", "`ptx` puts PTX in, and `forbid-ptx` forbids it")
+        return self
 
 
 Step = Annotated[
@@ -193,6 +229,8 @@ class Layer(Model):
     env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     owners: dict[TreePath, Owner] = Field(default_factory=dict)
     replace: tuple[str, ...] = ()
+    split: dict[Name, Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    modified: dict[str, str] = Field(default_factory=dict)
     cuda: tuple[InnerPath, ...] = ()
     python: tuple[str, ...] = ()
 
@@ -202,7 +240,10 @@ class Component(Model):
 
     description: str = ""
     version: str | None = None
+    licence: str = ""
     input: Name | None = None
+    defaults: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """By kind of step; merged into `steps` where the file is read (adapters/toml/defaults.py)."""
     steps: dict[Name, Step] = Field(default_factory=dict)
     result: Reference
     image: Layer | None = None

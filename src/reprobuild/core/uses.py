@@ -53,10 +53,17 @@ def uses(step: Step) -> Iterator[tuple[KeyPath, Ref, frozenset[str]]]:
         yield ("wheel",), step.wheel, frozenset({"wheel", "url"})
     else:
         yield ("source",), step.source, TREES
-        for index, ref in enumerate(step.include):
-            yield ("include", index), ref, TREES
-        for index, ref in enumerate(step.system_include):
-            yield ("system-include", index), ref, TREES
+        for index, unit in enumerate(step.units):
+            if unit.source is not None:
+                yield ("units", index, "from"), unit.source, TREES
+        for key, refs in (
+            ("include", step.include),
+            ("system-include", step.system_include),
+            ("objects", step.objects),
+            ("library-path", step.library_path),
+        ):
+            for index, ref in enumerate(refs):
+                yield (key, index), ref, TREES
 
 
 def wants_one(step: Step) -> bool:

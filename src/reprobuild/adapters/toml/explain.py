@@ -50,11 +50,24 @@ def problems_of(
     `data` is what was validated against `model`. Only those few are put into words: a hostile
     file can have a hundred thousand, and looking for near names takes time.
     """
-    details = error.errors(include_url=False)
+    details = _once(error.errors(include_url=False), positions)
     # An array whose elements are all wrong is, to pydantic, an empty one, too.
     details = [d for d in details if d["type"] != "too_short" or not d["input"]]
     details.sort(key=lambda detail: positions.locate(path_of(detail)[0], "key"))
     return _without_echoes([_problem(detail, model, data, file) for detail in details[:limit]])
+
+
+def count_of(error: ValidationError, positions: Positions) -> int:
+    """How many findings there are; one that many steps inherit counts once."""
+    if not positions.moved:
+        return error.error_count()
+    return len(_once(error.errors(include_url=False), positions))
+
+
+def _once(details: list[ErrorDetails], positions: Positions) -> list[ErrorDetails]:
+    if not positions.moved:
+        return details
+    return list({(positions.written(path_of(d)[0]), d["type"]): d for d in details}.values())
 
 
 def _without_echoes(problems: list[Problem]) -> list[Problem]:

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from reprobuild.adapters.toml.explain import problems_of
+from reprobuild.adapters.toml.defaults import merge_defaults
+from reprobuild.adapters.toml.explain import count_of, problems_of
 from reprobuild.adapters.toml.positions import Positions
 from reprobuild.adapters.toml.read import Parsed, dotted, read_toml
 from reprobuild.core.check import check_project
@@ -100,6 +101,10 @@ def _components(directory: Path) -> dict[str, tuple[Component, Parsed]]:
                 hint="rename the file",
             )
         parsed = read_toml(directory / entry, f"{directory.name}/{entry}", "E-COMPONENT")
+        parsed, problems = merge_defaults(parsed)
+        if problems:
+            places = {parsed.name: parsed.positions()}
+            raise _report(problems, places, "E-COMPONENT", len(problems))
         found[name] = (_validate(parsed, Component, "E-COMPONENT"), parsed)
     return found
 
@@ -108,8 +113,8 @@ def _validate(parsed: Parsed, model: type[M], code: str) -> M:
     try:
         return model.model_validate(parsed.data, by_name=False)
     except ValidationError as error:
-        count = error.error_count()
         positions = parsed.positions()
+        count = count_of(error, positions)
         problems = problems_of(
             error, model, parsed.data, parsed.name, positions=positions, limit=MAX_LISTED
         )
@@ -131,7 +136,7 @@ def _report(
     for problem in problems:
         line, column = places[problem.file].locate(problem.path, problem.at)
         where = f"{problem.file}:{line}:{column}: "
-        key = dotted(problem.path)
+        key = dotted(places[problem.file].written(problem.path))
         text = where + (f"{key}: " if key else "") + problem.message
         rows.append((files.index(problem.file), line, column, text, problem))
     rows.sort(key=lambda row: row[:3])
@@ -145,7 +150,7 @@ def _report(
         file=first.file,
         line=line,
         column=column,
-        key=dotted(first.path) or None,
+        key=dotted(places[first.file].written(first.path)) or None,
         expected=first.expected or None,
         got=first.got or None,
         nearest=first.nearest or None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
@@ -53,6 +54,8 @@ class Positions:
     _values: dict[KeyPath, int] = field(default_factory=dict)
     twice: Twice | None = None
     too_deep: tuple[int, int] | None = None
+    moved: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
+    """Paths whose parts stand elsewhere in the text (adapters/toml/defaults.py)."""
 
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column, both from 1, of a character offset; columns count characters."""
@@ -61,7 +64,7 @@ class Positions:
 
     def locate(self, path: KeyPath, at: Literal["key", "value"] = "value") -> tuple[int, int]:
         """Line and column of the key or the value at `path`, or of the nearest thing around it."""
-        here = path
+        here = self.written(path)
         while here:
             first, second = (
                 (self._keys, self._values) if at == "key" else (self._values, self._keys)
@@ -74,7 +77,16 @@ class Positions:
 
     def has(self, path: KeyPath) -> bool:
         """Whether something stands at exactly `path`."""
+        path = self.written(path)
         return path in self._values or path in self._keys
+
+    def written(self, path: KeyPath) -> KeyPath:
+        """The path under which a thing stands in the text."""
+        for length in range(len(path), 0, -1) if self.moved else ():
+            source = self.moved.get(path[:length])
+            if source is not None:
+                return (*source, *path[length:])
+        return path
 
 
 class _Scanner:

@@ -6,11 +6,12 @@ import os
 import re
 import stat
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reprobuild.adapters.toml.positions import MAX_KEY_PARTS, Positions, scan
+from reprobuild.adapters.toml.positions import MAX_KEY_PARTS, KeyPath, Positions, scan
 from reprobuild.core.problem import shown
 from reprobuild.errors import ReprobuildError
 
@@ -38,10 +39,14 @@ class Parsed:
     raw: bytes
     text: str
     data: dict[str, Any]
+    moved: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
+    """Where in the text a part of `data` stands, when it is not where `data` has it."""
 
     def positions(self) -> Positions:
         """The places of keys and values; costs a scan, so only for a message."""
-        return scan(self.text)
+        found = scan(self.text)
+        found.moved = self.moved
+        return found
 
 
 def read_toml(path: Path, name: str, code: str) -> Parsed:

@@ -22,7 +22,7 @@ def cuda_check(spec: CudaModuleStep, built: Located, context: StepContext) -> Lo
             builder="builtin:cuda-check",
             inputs=(built.input("module"),),
             params={
-                "forbid-ptx": spec.forbid_ptx,
+                "forbid-ptx": not spec.ptx if spec.forbid_ptx is None else spec.forbid_ptx,
                 "kernels": sorted(set(spec.kernels)),
                 "require": sorted(set(spec.require or spec.arch)),
             },

@@ -1,96 +1,89 @@
-"""cuda-module: translation units compiled one by one with nvcc, then one host link.
-
-The recipe that makes objects reproducible (docs/decisions/0003-nvcc.md): one absolute path for
-sources and toolkit, intermediates kept in a private directory so that their names carry no
-process id, and a random seed for each unit that depends on the unit's path alone.
-"""
+"""cuda-module: translation units compiled one by one with nvcc, a device link where device code
+is relocatable, and one host link."""
 
 from __future__ import annotations
 
-import re
-
-from reprobuild.core.component import CudaModuleStep
+from reprobuild.core.component import CudaModuleStep, Unit
 from reprobuild.core.derivation import SANDBOX, Derivation, Hints, Input
 from reprobuild.core.encoding import Value
+from reprobuild.core.kinds import cuda_commands as commands
 from reprobuild.core.kinds.context import Located, StepContext, hints
 from reprobuild.core.kinds.cuda_check import cuda_check
+from reprobuild.core.kinds.cuda_flags import check_flags
 from reprobuild.core.reference import Ref
-from reprobuild.core.sandboxenv import TEMPORARY_DIRECTORY, base_environment
-from reprobuild.errors import ReprobuildError
+from reprobuild.core.sandboxenv import base_environment
 
-CUDA = "/cuda"
-_HOST_SUFFIXES = (".cpp", ".cc", ".cxx")
-
-_REFUSED: tuple[tuple[str, str], ...] = (
-    (r"(--split-compile|-split-compile)", "nvcc writes its thread count into the code"),
-    (r"(--split-compile-extended|-split-compile-extended)", "the same as --split-compile"),
-    (r"(-G|--device-debug)$", "debug information holds temporary names"),
-    (r"(-lineinfo|--generate-line-info)$", "line tables hold paths of the building machine"),
-    (r"(--use-local-env|-use-local-env)$", "takes the compiler from the environment"),
-    (r"(-objtemp|--objdir-as-tempdir)$", "gives other bytes than the kept intermediates used here"),
-    (r"(--keep|-keep|-k|--save-temps|-save-temps|--keep-dir|-keep-dir)\b", "is set already"),
-    (r"(--frandom-seed|-frandom-seed)", "is derived from each unit's path"),
-    (r"(-ccbin|--compiler-bindir)", "the host compiler is the toolchain's"),
-    (r"(-gencode|--generate-code|-arch|--gpu-architecture|-code|--gpu-code)\b", "say `arch`"),
-    (r"(-o|--output-file|-c|--compile|-dc|-dw|-x|--run|-run|-M+[DFGP]?)$", "is set already"),
-    (r"(-std|--std)\b", "say `std`"),
-    (r".*-m(arch|tune|cpu)=native", "depends on the building machine's processor"),
-    (r"@|--options-file|-optf", "hides options from the recipe"),
-)
-
-
-def _check_flags(flags: tuple[str, ...], where: str) -> None:
-    for flag in flags:
-        for pattern, reason in _REFUSED:
-            if re.match(pattern, flag):
-                raise ReprobuildError(
-                    "E-CUDA-FLAG", f"{where}: the flag {flag!r} is refused: {reason}", key=where
-                )
+UNIT_HINTS = Hints(memory=2 * 2**30)
+"""For a unit of which nothing is known yet: what it took is on record from then on."""
+_LINK_HINTS = Hints(memory=512 * 2**20)
 
 
 def cuda_module(spec: CudaModuleStep, context: StepContext) -> Located:
-    """One derivation a unit and one for the link; the result holds `NAME.so`."""
-    _check_flags(spec.flags + spec.host_flags, context.name)
-    root = context.toolchain_root(spec.toolchain, None)
-    cuda = context.toolchain_cuda(spec.toolchain)
-    limits = hints(spec.memory, spec.timeout, Hints(memory=2 * 2**30))
-    base = {**base_environment(), "PATH": f"{CUDA}/bin:/usr/bin:/bin"}
-    mounts = _mounts((spec.source, *spec.include, *spec.system_include), context)
-    objects: list[Input] = []
-    for index, unit in enumerate(spec.units):
-        built = context.add(
+    """One derivation a unit, one for each link and one for the check; the result has `NAME.so`."""
+    check_flags(context.name, spec.flags, spec.host_flags, spec.link_flags)
+    for unit in spec.units:
+        check_flags(f"{context.name}, unit {unit.path}", unit.flags, unit.host_flags)
+    tools = (
+        context.toolchain_root(spec.toolchain, None).input("root", "/"),
+        context.toolchain_cuda(spec.toolchain).input("cuda", commands.CUDA),
+    )
+    env = {**base_environment(), "PATH": f"{commands.CUDA}/bin:/usr/bin:/bin"}
+    objects = [
+        _unit(spec, unit, context, tools, env).input(f"unit-{index}", f"/inputs/objects/{index}")
+        for index, unit in enumerate(spec.units)
+    ]
+    names = [f"{found.at}/{commands.OBJECT}" for found in objects]
+    if spec.relocatable:
+        device = context.add(
             Derivation(
-                name=f"{context.name}:{unit.replace('/', ':')}",
+                name=f"{context.name}:device-link",
                 builder=SANDBOX,
-                inputs=(root.input("root", "/"), cuda.input("cuda", CUDA), *mounts),
-                argv=_compile(spec, unit),
-                env=base,
-                narrow=_narrow(spec, unit, [mount.name for mount in mounts]),
-                hints=limits,
+                inputs=(*tools, *objects),
+                argv=commands.device_link_command(
+                    spec,
+                    [n for n, u in zip(names, spec.units, strict=True) if not commands.is_host(u)],
+                ),
+                env=env,
+                hints=_LINK_HINTS,
             )
         )
-        objects.append(built.input(f"unit-{index}", f"/inputs/objects/{index}"))
+        objects.append(device.input("device", "/inputs/objects/device"))
+        names.append(f"/inputs/objects/device/{commands.DEVICE_OBJECT}")
     library = spec.name or context.name.rpartition(".")[2]
-    link = (
-        "/usr/bin/g++",
-        *(f"{obj.at}/unit.o" for obj in objects),
-        "-shared",
-        "-o",
-        f"/out/out/{library}.so",
-        f"-L{CUDA}/lib64",
-        *(f"-l{name}" for name in spec.link),
-        *spec.link_flags,
-    )
     linked = context.add(
         Derivation(
             name=context.name,
             builder=SANDBOX,
-            inputs=(root.input("root", "/"), cuda.input("cuda", CUDA), *objects),
-            argv=link,
-            env=base,
+            inputs=(*tools, *objects, *_mounts((*spec.objects, *spec.library_path), context)),
+            argv=commands.link_command(spec, library, names),
+            env=env,
+            hints=_LINK_HINTS,
         )
     )
     return cuda_check(spec, linked, context)
+
+
+def _unit(
+    spec: CudaModuleStep,
+    unit: Unit,
+    context: StepContext,
+    tools: tuple[Input, ...],
+    env: dict[str, str],
+) -> Located:
+    refs = (commands.tree_of(spec, unit), *spec.include, *spec.system_include)
+    mounts = _mounts(refs, context)
+    return context.add(
+        Derivation(
+            name=f"{context.name}:{unit.path.replace('/', ':')}",
+            builder=SANDBOX,
+            inputs=(*tools, *mounts),
+            outputs=("out", commands.INCLUDES),
+            argv=commands.compile_command(spec, unit),
+            env=env,
+            narrow=_narrow(spec, unit, [mount.name for mount in mounts]),
+            hints=hints(unit.memory or spec.memory, spec.timeout, UNIT_HINTS),
+        )
+    )
 
 
 def _mounts(refs: tuple[Ref, ...], context: StepContext) -> tuple[Input, ...]:
@@ -111,52 +104,17 @@ _IMPLICIT_CUDA = (
 )
 """What gcc, and the files that nvcc writes between its passes, include without being told."""
 
-_PRE_INCLUDE = frozenset(("-include", "--pre-include", "-imacros"))
 
-
-def _narrow(spec: CudaModuleStep, unit: str, mounts: list[str]) -> Value:
-    """What a unit's compile starts reading at; only the module's own trees are cut, the toolchain
-    stays whole."""
-    flags = (*spec.flags, *spec.host_flags)
-    starts = [f"{spec.source.place}/{unit}", *_IMPLICIT]
-    if not unit.endswith(_HOST_SUFFIXES):
+def _narrow(spec: CudaModuleStep, unit: Unit, mounts: list[str]) -> Value:
+    """What a unit's compile starts reading at, for engine/narrow.py; only the module's own trees
+    are cut, the toolchain stays whole."""
+    starts = [commands.place_of(spec, unit), *spec.pre_include, *_IMPLICIT]
+    if not commands.is_host(unit):
         starts += _IMPLICIT_CUDA
-    for flag, following in zip(flags, (*flags[1:], ""), strict=False):
-        name, equals, value = flag.partition("=")
-        if name in _PRE_INCLUDE:
-            starts.append(value if equals else following)
-    defines = [*spec.defines, *(f[2:] for f in flags if f.startswith("-D") and len(f) > 2)]
-    return {"defines": defines, "inputs": list(mounts), "starts": starts}
-
-
-def _compile(spec: CudaModuleStep, unit: str) -> tuple[str, ...]:
-    path = f"{spec.source.place}/{unit}"
-    includes: list[str] = []
-    for ref in spec.include:
-        includes += ("-I", ref.place)
-    for ref in spec.system_include:
-        includes += ("-isystem", ref.place)
-    defines = [f"-D{define}" for define in spec.defines]
-    if unit.endswith(_HOST_SUFFIXES):
-        return (
-            "/usr/bin/g++",
-            *("-c", path, "-o", "/out/out/unit.o", f"-frandom-seed={unit}"),
-            *(f"-std={spec.std}", f"-{spec.optimize}", "-fPIC"),
-            *includes,
-            *("-isystem", f"{CUDA}/include"),
-            *defines,
-            *spec.host_flags,
-        )
-    gencode = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in spec.arch]
-    return (
-        f"{CUDA}/bin/nvcc",
-        *("-c", path, "-o", "/out/out/unit.o"),
-        *("--keep", "--keep-dir", TEMPORARY_DIRECTORY, f"--frandom-seed={unit}", "--threads=1"),
-        *gencode,
-        *(f"-std={spec.std}", f"-{spec.optimize}", "--compiler-options=-fPIC"),
-        *includes,
-        *("-isystem", f"{CUDA}/include"),
-        *defines,
-        *spec.flags,
-        *(f"--compiler-options={flag}" for flag in spec.host_flags),
-    )
+    directories = [ref.place for ref in (*spec.include, *spec.system_include)]
+    return {
+        "defines": [*spec.defines, *unit.defines],
+        "directories": directories,
+        "inputs": list(mounts),
+        "starts": starts,
+    }
