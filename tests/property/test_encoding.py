@@ -13,17 +13,11 @@ from reprobuild.core.encoding import MAX_INTEGER, decode, encode
 from reprobuild.errors import ReprobuildError
 
 CHARACTERS = st.characters(codec="utf-8")  # all but surrogates
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers(-MAX_INTEGER, MAX_INTEGER)
-    | st.text(CHARACTERS)
-)
+SCALARS = st.none() | st.booleans() | st.integers(-MAX_INTEGER, MAX_INTEGER) | st.text(CHARACTERS)
 VALUES = st.recursive(
     SCALARS,
     lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.text(CHARACTERS), inner, max_size=4)
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(CHARACTERS), inner, max_size=4)
     ),
     max_leaves=12,
 )

@@ -78,23 +78,29 @@ def _pin(name: str, declared: Input) -> Pin:
         return OciPin(kind="oci", spec=spec, digest=declared.reference.rpartition(":")[2])
     if isinstance(declared, UrlInput):
         file = PinnedFile(
-            filename=declared.url.rpartition("/")[2], size=1, sha256=sha256(name),
+            filename=declared.url.rpartition("/")[2],
+            size=1,
+            sha256=sha256(name),
             location=declared.url,
-        )  # fmt: skip
+        )
         return FilesPin(kind="url", spec=spec, files=(file,))
     assert isinstance(declared, (DebInput, WheelInput, SdistInput))
     ending = {"deb": "_amd64.deb", "wheel": "-py3-none-any.whl", "sdist": ".tar.gz"}[declared.kind]
     files = []
-    for package, version in declared.wanted():
-        version = version or "1.0"
+    for package, wanted in declared.wanted():
+        version = wanted or "1.0"
         separator = "_" if declared.kind == "deb" else "-"
         filename = package.replace("-", "_") if declared.kind != "deb" else package
         filename += f"{separator}{version.replace(':', '%3a')}{ending}"
         files.append(
             PinnedFile(
-                name=package, version=version, filename=filename, size=1, sha256=sha256(package),
+                name=package,
+                version=version,
+                filename=filename,
+                size=1,
+                sha256=sha256(package),
                 location=f"pool/{filename}" if declared.kind == "deb" else "",
-            )  # fmt: skip
+            )
         )
     return FilesPin(kind=declared.kind, spec=spec, files=tuple(files))
 
