@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reprobuild.engine.pinning import Pinner
     from reprobuild.engine.plan import Plan
     from reprobuild.engine.realize import Realizer
+    from reprobuild.engine.verdict import Verdict
     from reprobuild.ports import Fetcher, Reporter
 
 MINIMUM_SPACE = 2 * 2**30
@@ -254,6 +255,7 @@ class App:
             narrower=self.narrower,
             reporter=self.reporter,
             cancel=self.cancel,
+            judge=lambda first, second: self.verdict(first.outputs, second.outputs).lines(),
         )
 
     @cached_property
@@ -340,6 +342,14 @@ class App:
         from reprobuild.core.cubin.table import kernel_table
 
         return kernel_table(self.store, tree, inflate, self.kernel_memo)
+
+    def verdict(self, first: Mapping[str, Digest], second: Mapping[str, Digest]) -> Verdict:
+        """What the trees (by output) of two builds of one recipe differ in, and why."""
+        from reprobuild.adapters.cubin.inflate import inflate
+        from reprobuild.engine.verdict import judge_outputs
+
+        found = judge_outputs(self.store, first, second, inflate)
+        return found.renamed(self.demangle(found.names()))
 
     def demangle(self, names: Iterable[str]) -> Mapping[str, str]:
         """C++ names for people."""

@@ -29,6 +29,7 @@ COMMANDS = {
     "shell": "shell:shell",
     "show": "show:show",
     "store": "store:store",
+    "verdict": "verdict:verdict",
     "why": "why:why",
 }
 

@@ -8,7 +8,7 @@ under a lock that all processes share.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reprobuild.core.derivation import Derivation, InputContent, Isolation
@@ -69,6 +69,8 @@ class Realizer:
     narrower: Narrower
     reporter: Reporter
     cancel: threading.Event
+    judge: Callable[[Record, Record], list[str]] = lambda first, second: []
+    """In words, what two records of one action differ in, and what would cure it."""
 
     def plan(self, graph: Graph, targets: Sequence[Digest], wishes: Wishes) -> Plan:
         """What `realize` would do."""
@@ -226,10 +228,17 @@ class _Run:
                 f"{records[0].name} is on record with {len(different)} different results",
                 action=str(action),
                 trees=sorted({str(t) for r in records for t in r.outputs.values()}),
+                verdict=self._verdict(records),
                 hint="`reprobuild realize --check` builds it once more; "
                 "the records lie under records/ in the store",
             )
         return records[0] if records else None
+
+    def _verdict(self, records: Sequence[Record]) -> list[str]:
+        """What the first record and the first that is different differ in."""
+        first = records[0]
+        other = next(r for r in records if dict(r.outputs) != dict(first.outputs))
+        return self.realizer.judge(first, other)
 
     def _keep(self, derivation: Derivation, record: Record, checked: bool) -> Record:
         """Records a build, durably, and returns the record that stands for it.
@@ -251,6 +260,7 @@ class _Run:
                 drv=str(record.drv),
                 first=sorted(str(t) for t in other.outputs.values()),
                 second=sorted(str(t) for t in record.outputs.values()),
+                verdict=self.realizer.judge(other, record),
             )
         if checked:
             with self._mutex:

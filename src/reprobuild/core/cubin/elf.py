@@ -17,8 +17,9 @@ MAGIC = b"\x7fELF\x02\x01"
 EM_X86_64, EM_CUDA, EM_AARCH64 = 62, 190, 183
 ET_REL, ET_EXEC, ET_DYN = 1, 2, 3
 
-SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOBITS, SHT_REL, SHT_DYNSYM = 2, 3, 4, 8, 9, 11
+SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS, SHT_REL, SHT_DYNSYM = 2, 3, 4, 7, 8, 9, 11
 SHT_SYMTAB_SHNDX = 18
+SHF_ALLOC, SHF_EXECINSTR = 2, 4
 SHN_XINDEX = 0xFFFF
 SHN_RESERVED = 0xFF00
 
@@ -154,14 +155,14 @@ class Elf:
 
     def relocations(self, table: Section) -> Iterator[Relocation]:
         """The rows of a relocation table (either kind), in order."""
-        if table.kind == SHT_RELA:
+        if table.kind == SHT_REL:
+            for offset, info in struct.iter_unpack("<QQ", _rows(self.content(table), 16, table)):
+                yield Relocation(offset, info & 0xFFFFFFFF, info >> 32, 0)
+        else:
             for offset, info, addend in struct.iter_unpack(
                 "<QQq", _rows(self.content(table), 24, table)
             ):
                 yield Relocation(offset, info & 0xFFFFFFFF, info >> 32, addend)
-        elif table.kind == SHT_REL:
-            for offset, info in struct.iter_unpack("<QQ", _rows(self.content(table), 16, table)):
-                yield Relocation(offset, info & 0xFFFFFFFF, info >> 32, 0)
 
 
 def _rows(content: memoryview, size: int, table: Section) -> memoryview:
@@ -171,9 +172,9 @@ def _rows(content: memoryview, size: int, table: Section) -> memoryview:
     return content[: count * size]
 
 
-def shown(name: bytes) -> str:
+def shown(name: bytes, limit: int = 200) -> str:
     """A name for people: whatever it holds, one line of printable text, not too long."""
-    text = name[:200].decode("utf-8", "backslashreplace")
+    text = name[:limit].decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 

@@ -1,0 +1,76 @@
+"""Names that a build makes up, put in one form, so that what differs only in them is seen.
+
+nvcc calls intermediate files `tmpxft_<pid>_…`, and gives what has internal linkage a name out of a
+checksum of the source's path, the file's name and (where a unit defines nothing external) the
+process's id: `_GLOBAL__N__9b38a233_7_anon_cu_b5ff8b2f_4530`, `_INTERNAL_…`, `__nv_module_id`.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+_TEMPORARY = re.compile(rb"tmpxft_[0-9a-f]{8}_[0-9a-f]{8}-\d+_")
+_UNIT_FILE = re.compile(rb"[^/\0]*\.(cudafe1\.(?:cpp|c|gpu|stub\.c)|reg\.c)\Z")
+_UNIT = re.compile(rb"_([0-9a-f]{8})_(\d{1,3})_")
+_LENGTH = re.compile(rb"\d+(?=_GLOBAL__N_|_INTERNAL_|__device_stub_|__nv_static_|__fatbinwrap_)")
+_REST = re.compile(rb"_([0-9a-f]{8})(_\d{1,10})?")
+# Repetitions are bounded so that no text takes more than a multiple of its length.
+_SOURCE = rb"[A-Za-z0-9_.+-]{1,255}\.(?:cu|cuh|h|hh|hpp|hxx|inc|inl|c|cc|cpp|cxx|ptx|ii|gpu|o)\b"
+_SOURCE_NAME = re.compile(_SOURCE)
+_SOURCE_PATH = re.compile(
+    rb"(?:/|\.{1,2}/)?(?:[A-Za-z0-9_.+@~-]{1,255}/){1,64}(?=" + _SOURCE + rb")"
+)
+_DATE = re.compile(
+    rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d{4}"
+    rb"|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d"
+)
+
+
+class Level(IntEnum):
+    """How much is put in one form; each level includes those before it."""
+
+    EXACT = 0
+    TEMPORARY = 1
+    """Names of temporary files and process ids."""
+    PATH = 2
+    """What is derived from the source's path: checksums in names, directories of source files."""
+    DATE = 3
+    """Dates and times, as `__DATE__` and `__TIME__` give them."""
+
+
+def normal(text: bytes, level: Level) -> bytes:
+    """`text` (a name, or any bytes that names lie in) with made-up names in one form."""
+    if level == Level.EXACT:
+        return text
+    text = _TEMPORARY.sub(b"", text)
+    text = _LENGTH.sub(b"", text)
+    text = _units(text, level)
+    if level >= Level.PATH and _SOURCE_NAME.search(text):
+        # What follows a string of another length is padded differently.
+        text = re.sub(rb"\0+", b"\0", _SOURCE_PATH.sub(b"", text))
+    return _DATE.sub(b"", text) if level >= Level.DATE else text
+
+
+def unit_file(name: bytes) -> bytes:
+    """The name of a unit's intermediate file, which stands for the object's own, in one form."""
+    return _UNIT_FILE.sub(rb"unit.\1", name)
+
+
+def _units(text: bytes, level: Level) -> bytes:
+    """Checksums and process ids taken out of unit names; a mangled name may hold several."""
+    kept: list[bytes] = []
+    at = 0
+    for match in _UNIT.finditer(text):
+        end = match.end() + int(match[2])
+        file = text[match.end() : end]
+        if match.start() < at or b"_cu" not in file[-5:] or not file.isascii():
+            continue
+        checksum = b"H" if level >= Level.PATH else match[1]
+        kept += (text[at : match.start()], b"_", checksum, b"_", file)
+        own = _REST.match(text, end)
+        if own is not None:
+            kept += (b"_H" if level >= Level.PATH else b"_" + own[1], b"_P" if own[2] else b"")
+            end = own.end()
+        at = end
+    return b"".join((*kept, text[at:])) if kept else text
