@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from reprobuild.core.digest import Digest
 from reprobuild.core.flake import FixtureInput, PathInput
 from reprobuild.core.graph import Graph
-from reprobuild.core.installable import Installable, parse_installable
+from reprobuild.core.installable import Installable, check_step, parse_installable
 from reprobuild.core.kinds.context import Located
+from reprobuild.core.project import Project
 from reprobuild.engine.evaluate import Evaluation, Evaluator
 from reprobuild.errors import ReprobuildError
 
@@ -50,11 +51,19 @@ def evaluate(
                 graph=graph,
             ).evaluate()
         evaluation = evaluations[installable.output]
-        targets.append(Target(installable, evaluation, _located(installable, evaluation)))
+        located = _located(installable, evaluation, project)
+        targets.append(Target(installable, evaluation, located))
     return graph, targets
 
 
-def _located(installable: Installable, evaluation: Evaluation) -> dict[str, Located]:
+def _located(
+    installable: Installable, evaluation: Evaluation, project: Project
+) -> dict[str, Located]:
+    component, step = installable.component, installable.step
+    if component is not None and step is not None and evaluation.step is not None:
+        described = project.flake.outputs[installable.output].described_by(component)
+        check_step(installable, project.components[described].steps)
+        return {str(installable): evaluation.step(component, step)}
     if installable.component is not None:
         return {str(installable): evaluation.components[installable.component]}
     if evaluation.image is not None:

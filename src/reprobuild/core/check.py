@@ -50,7 +50,7 @@ def _without_effect(flake: Flake, components: Mapping[str, Component]) -> Iterat
     """Heads that would be listed in labels, and be in nothing."""
     for output_name, output in flake.outputs.items():
         for name in output.sources:
-            if not uses_source(components[name]):
+            if not uses_source(components[output.described_by(name)]):
                 yield Problem(
                     FLAKE_FILE,
                     ("outputs", output_name, "sources", name),
@@ -95,8 +95,16 @@ class _Checker:
 
     def output(self, at: KeyPath, output: Output) -> Iterator[Problem]:
         for index, name in enumerate(output.components):
-            if name not in self.components:
+            if name not in self.components and name not in output.variants:
                 yield self.no_component((*at, "components", index), name)
+        for name, described in output.variants.items():
+            if described not in self.components:
+                yield self.no_component((*at, "variants", name), described)
+            if name not in output.components:
+                what = "this output has no component"
+                yield unknown(
+                    FLAKE_FILE, (*at, "variants", name), what, name, dict.fromkeys(output.components)
+                )
         if output.toolchain is not None:
             yield from self.toolchain(FLAKE_FILE, (*at, "toolchain"), output.toolchain)
         base = output.image.base if output.image else None

@@ -105,7 +105,8 @@ def _cycle(
 
 def _reachable(graph: Graph, output: Output) -> Graph:
     seen: Graph = {}
-    stack = [f"{what}.{name}" for name in output.components for what in ("components", "layers")]
+    described = [output.described_by(name) for name in output.components]
+    stack = [f"{what}.{name}" for name in described for what in ("components", "layers")]
     while stack:
         node = stack.pop()
         if node not in seen:

@@ -287,6 +287,7 @@ class Output(Model):
 
     description: str = ""
     components: tuple[Name, ...] = Field(min_length=1)
+    variants: dict[Name, Name] = Field(default_factory=dict)
     toolchain: Name | None = None
     release: Release | None = None
     image: ImageConfig | None = None
@@ -299,6 +300,10 @@ class Output(Model):
             if components.count(name) > 1:
                 raise problem("duplicate", f"component {name!r} is listed twice")
         return components
+
+    def described_by(self, component: str) -> str:
+        """The name of the component file that describes a component in this output."""
+        return self.variants.get(component, component)
 
     @model_validator(mode="after")
     def _whole(self) -> Output:

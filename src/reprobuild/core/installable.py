@@ -1,7 +1,8 @@
-"""Installables: `[FLAKEDIR#]OUTPUT[.COMPONENT]`."""
+"""Installables: `[FLAKEDIR#]OUTPUT[.COMPONENT[.STEP]]`."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -11,17 +12,18 @@ from reprobuild.errors import ReprobuildError
 
 @dataclass(frozen=True, slots=True)
 class Installable:
-    """What a user names; `component` is None for a whole output."""
+    """What a user names; `component` is None for a whole output, `step` for a component's result."""
 
     output: str
     component: str | None = None
+    step: str | None = None
 
     def __str__(self) -> str:
-        return self.output + (f".{self.component}" if self.component else "")
+        return ".".join(part for part in (self.output, self.component, self.step) if part)
 
 
 def parse_installable(text: str, flake: Flake) -> Installable:
-    """From `OUTPUT[.COMPONENT]`, empty for the default; raises E-UNKNOWN-INSTALLABLE."""
+    """From `OUTPUT[.COMPONENT[.STEP]]`, empty for the default; raises E-UNKNOWN-INSTALLABLE."""
     name, dot, component = text.partition(".")
     if not name:
         if flake.default is None:
@@ -35,10 +37,18 @@ def parse_installable(text: str, flake: Flake) -> Installable:
         raise _unknown(f"there is no output {name!r}", name, sorted(flake.outputs))
     if not dot:
         return Installable(name)
+    component, dot, step = component.partition(".")
     components = flake.outputs[name].components
     if component not in components:
         raise _unknown(f"output {name} has no component {component!r}", component, components)
-    return Installable(name, component)
+    return Installable(name, component, step if dot else None)
+
+
+def check_step(installable: Installable, steps: Collection[str]) -> None:
+    """Raises E-UNKNOWN-INSTALLABLE unless the component has the step."""
+    if installable.step not in steps:
+        what = f"component {installable.component} has no step {installable.step!r}"
+        raise _unknown(what, str(installable.step), sorted(steps))
 
 
 def _unknown(message: str, name: str, valid: tuple[str, ...] | list[str]) -> ReprobuildError:

@@ -47,6 +47,8 @@ class Evaluation:
     components: Mapping[str, Located]
     image: ImagePlan | None
     dirty: tuple[str, ...] = ()
+    step: Callable[[str, str], Located] | None = None
+    """One step of a component, for installables that name one."""
 
     def target(self, component: str | None) -> Located:
         """What an installable means: the component's result, or the whole output's image."""
@@ -76,6 +78,11 @@ class Evaluator:
     _inputs: dict[str, tuple[Located, ...]] = field(default_factory=dict)
     _dirty: set[str] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        """Puts the files that this output names in place of its components' own."""
+        named = {name: self.components[file] for name, file in self.output.variants.items()}
+        self.components = {**self.components, **named}
+
     @property
     def output(self) -> Output:
         """The output's declaration."""
@@ -100,7 +107,8 @@ class Evaluator:
         image = None
         if self.output.release is not None:
             image = plan_image(self, tuple(sorted(self._dirty)))
-        return Evaluation(self.output_name, self.graph, results, image, tuple(sorted(self._dirty)))
+        dirty = tuple(sorted(self._dirty))
+        return Evaluation(self.output_name, self.graph, results, image, dirty, self.step)
 
     # -- components and steps ----------------------------------------------------------------
 
