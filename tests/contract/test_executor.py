@@ -124,7 +124,6 @@ def test_outputs_can_be_read_whatever_modes_they_were_left_with(who: Who) -> Non
 
 SURROUNDINGS = """
 import json, os, resource, socket, stat, subprocess, sys
-import re
 def names(path): return sorted(os.listdir(path))
 print(json.dumps({
     "env": dict(os.environ), "uid": os.getresuid(), "gid": os.getresgid(),
