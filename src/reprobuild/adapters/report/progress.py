@@ -58,5 +58,5 @@ class Progress:
         return ""
 
     def summary(self) -> str:
-        """`[3/17]`, for the head of a line."""
-        return f"[{self.done}/{self.planned}]"
+        """`[3/17]`, for the head of a line; only the count where no plan was announced."""
+        return f"[{self.done}/{self.planned}]" if self.planned else f"[{self.done}]"
