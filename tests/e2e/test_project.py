@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from reprobuild import app
+from reprobuild.cli.main import run
 from support.demo import Demo, needs_sandbox
 from support.webserver import web_server
 
@@ -306,3 +308,59 @@ def test_offline(locked: Demo, tmp_path: Path) -> None:
         asked = len(web.seen)
         assert locked.json("--offline", "realize", "--from-source")["image"] == first["image"]
         assert len(web.seen) == asked
+
+
+# -- places ------------------------------------------------------------------------------------
+
+
+def test_out_link(realized: Demo, tmp_path: Path) -> None:
+    link = tmp_path / "result"
+    for installable in ("demo.notes", "demo.header"):
+        answer = realized.json("realize", installable, "--out-link", str(link))
+        assert str(link.readlink()) == answer["outputs"][installable]["path"]
+    ran = realized.run("--json", "realize", "--out-link", "/proc/nothing/here", status=2)
+    assert "/proc/nothing/here" in ran.error["message"]
+    assert [path.name for path in tmp_path.iterdir() if path.is_symlink()] == ["result"]
+
+
+def test_directory_before_the_installable(realized: Demo) -> None:
+    there = Demo(realized.path.parent, realized.store)
+    wanted = realized.json("realize", "demo.notes")["outputs"]
+    argv = f"{realized.path}#demo.notes"
+    assert there.json("realize", argv)["outputs"] == wanted
+    error = there.run("--json", "realize", argv, "/elsewhere#demo", status=2).error
+    assert error["code"] == "E-USAGE"
+
+
+def test_several_at_once(locked: Demo) -> None:
+    answer = locked.json("realize", "demo.notes", "demo.header")
+    assert set(answer["outputs"]) == {"demo.notes", "demo.header"}
+    assert answer["counts"]["built"] == 2
+    assert locked.run("realize", "demo.notes", "demo.header").out.endswith("nothing to do\n")
+
+
+def test_collection_keeps_what_was_realized(realized: Demo) -> None:
+    before = realized.json("realize")
+    realized.write("notes/notes.txt", "another note\n")
+    realized.run("lock", "--update", "notes")
+    after = realized.json("realize")
+    assert after["image"] != before["image"]
+    old = before["outputs"]["demo"]["tree"].removeprefix("blake3:")
+    assert (realized.store / "trees" / old[:2] / old).exists()
+    realized.run("store", "gc")
+    assert not (realized.store / "trees" / old[:2] / old).exists()
+    assert realized.run("realize").out.endswith("nothing to do\n")
+    assert realized.json("realize", "--dry-run")["plan"][0]["deed"] == "reuse"
+    realized.verify()
+
+
+def test_too_little_space_is_said_before_anything_is_built(
+    locked: Demo, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(app, "MINIMUM_SPACE", 2**60)
+    place = ["-C", str(locked.path), "--store", str(locked.store)]
+    assert run([*place, "--json", "realize", "demo.notes"]) == 10
+    error = json.loads(capfd.readouterr().out)["error"]
+    assert error["code"] == "E-DISK-SPACE"
+    assert list((locked.store / "logs").iterdir()) == []
+    assert list((locked.store / "records").rglob("*")) == []
