@@ -20,7 +20,7 @@ _SECONDS = 20
 
 _PROGRAM = f"""
 import json, resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))
 resource.setrlimit(resource.RLIMIT_CPU, ({_SECONDS}, {_SECONDS}))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 import pycxxfilt
