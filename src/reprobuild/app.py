@@ -17,6 +17,7 @@ from reprobuild.settings import Settings
 
 if TYPE_CHECKING:
     from reprobuild.adapters.fetch.settings import FetchSettings
+    from reprobuild.adapters.diff.world import World
     from reprobuild.adapters.git.fetcher import GitSources
     from reprobuild.adapters.git.files import Pending
     from reprobuild.adapters.git.forge import Forge
@@ -372,6 +373,36 @@ class App:
         return (files("reprobuild.data") / "verify.py").read_text("utf-8")
 
     def image_facts(self, tree: Digest) -> ImageFacts:
+    def at(self, directory: Path, *, store: Path | None = None) -> App:
+        """The same run in another project; `store` overrides where its store is."""
+        from dataclasses import replace
+
+        place = store if store is not None else self.settings.store
+        other = App(replace(self.settings, directory=directory, store=place), self.cancel)
+        self._closers.append(other.close)
+        return other
+
+    @cached_property
+    def store_if_there(self) -> LocalStore | None:
+        """The store, where there is one; nothing is made."""
+        from reprobuild.adapters.store.store import LocalStore
+
+        try:
+            return LocalStore.open(self.settings.store_path, create=False)
+        except ReprobuildError as error:
+            if error.code not in ("E-NO-STORE", "E-NO-FLAKE"):
+                raise
+            return None
+
+    @cached_property
+    def world(self) -> World:
+        """What a comparison asks beside store and project."""
+        from reprobuild.adapters.diff.world import World
+
+        world = World(self.settings, self.store_if_there, self.mirrors, self.reporter)
+        self._closers.append(world.close)
+        return world
+
         """What the image in an OCI layout tree says about itself."""
         from reprobuild.adapters.oci.storelayout import read_image
 

@@ -92,6 +92,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "`reprobuild show` lists what there is",
         ),
         # -- 3: a file that a person or a machine wrote ------------------------------------
+        "E-RELEASE-SIDE": Code(
+            Exit.INPUT,
+            "a release side that cannot be read",
+            "say an installable, git:REV:INSTALLABLE, file:PATH, docker:REF or registry:REF",
+        ),
         "E-FLAKE": Code(
             Exit.INPUT, "flake-like.toml is off", "mend the file at the place that is named"
         ),
@@ -348,6 +353,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
             Exit.CHECK,
             "the command does not tell the base from the whole stack",
             "give a command that passes on the base and fails with all heads",
+        # -- 9: a check that did not hold (diff) --------------------------------------------
+        "E-DIFF-CHECK": Code(
+            Exit.CHECK,
+            "what --fail-on asks for happened between two releases",
+            "look at the report; leave out --fail-on where the change is wanted",
+        ),
         ),
         "E-AUDIT": Code(
             Exit.CHECK,

@@ -1,0 +1,1 @@
+"""What a comparison asks of the world: images, revisions, repositories, device code."""

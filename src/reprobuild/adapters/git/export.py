@@ -1,0 +1,89 @@
+"""A project as it was at a git revision, written to a directory of ours.
+
+GitPython opens the user's own repository, as for checkout.py. What a tree of it says is not
+trusted: every name is checked, nothing is written through a link.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from reprobuild.core.tree import check_name
+from reprobuild.errors import ReprobuildError
+
+MAX_FILES = 200_000
+MAX_BYTES = 2 * 2**30
+
+
+def export_revision(directory: Path, revision: str, into: Path) -> Path:
+    """Writes what `directory` (inside a checkout) held at `revision`; the directory written.
+
+    Submodules become empty directories. Raises E-RELEASE-SIDE where there is no repository, no
+    such revision, or the directory was not there then.
+    """
+    import git
+    from git.exc import BadName, GitError
+
+    if not revision or revision.startswith("-") or "\0" in revision:
+        raise _bad(revision, "is no revision")
+    try:
+        repository = git.Repo(directory, search_parent_directories=True)
+    except GitError as error:
+        raise _bad(revision, f"{directory} lies in no git repository") from error
+    with repository:
+        if repository.working_tree_dir is None:
+            raise _bad(revision, "the repository has no working tree")
+        top = Path(repository.working_tree_dir).resolve()
+        below = directory.resolve().relative_to(top)
+        try:
+            tree: Any = repository.commit(revision).tree
+            for part in below.parts:
+                tree = tree / part
+        except (BadName, ValueError, KeyError, IndexError, GitError) as error:
+            what = f"/{below.as_posix()}" if below.parts else ""
+            raise _bad(revision, f"is no commit with {what or 'a tree'}") from error
+        into.mkdir(parents=True, exist_ok=True)
+        _Writer(revision).write(tree, into)
+    return into
+
+
+def _bad(revision: str, why: str) -> ReprobuildError:
+    return ReprobuildError(
+        "E-RELEASE-SIDE", f"git revision {revision[:100]!r}: {why}", side=f"git:{revision[:100]}"
+    )
+
+
+class _Writer:
+    def __init__(self, revision: str) -> None:
+        self.revision, self.files, self.bytes = revision, 0, 0
+
+    def write(self, tree: Any, into: Path) -> None:
+        for entry in tree:
+            name = os.fsencode(entry.name)
+            check_name(name)
+            if name == b".git":
+                raise _bad(self.revision, "holds a .git of its own")
+            path = into / entry.name
+            if entry.type == "tree":
+                path.mkdir()
+                self.write(entry, path)
+            elif entry.type == "blob":
+                self._blob(entry, path)
+            else:
+                path.mkdir()
+
+    def _blob(self, entry: Any, path: Path) -> None:
+        self.files += 1
+        self.bytes += entry.size
+        if self.files > MAX_FILES or self.bytes > MAX_BYTES:
+            raise _bad(self.revision, f"holds more than {MAX_FILES} files or {MAX_BYTES} bytes")
+        data = entry.data_stream.read()
+        if entry.mode == 0o120000:
+            path.symlink_to(os.fsdecode(data))
+            return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        mode = 0o755 if entry.mode & 0o100 else 0o644
+        with os.fdopen(os.open(path, flags, mode), "wb") as file:
+            file.write(data)

@@ -1,0 +1,1 @@
+"""What changed between two releases: each level computed from the one before. Pure."""

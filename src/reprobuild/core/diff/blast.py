@@ -1,0 +1,134 @@
+"""What each pull request that came, went or moved reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reprobuild.core.diff.causes import Cause, component_of
+from reprobuild.core.diff.comparison import Comparison
+from reprobuild.core.diff.layers import total
+from reprobuild.core.diff.sources import HeadsDiff
+from reprobuild.core.encoding import Value
+
+
+def changed_heads(heads: HeadsDiff) -> list[tuple[int, str, str, str]]:
+    """(number, what happened, commit, title) of every head that came, went, moved or was absorbed;
+    in this order, each number once."""
+    rows = [(h.number, "added", h.head, h.title) for h in heads.added]
+    rows += [(n.number, "moved", n.head, n.title or o.title) for o, n in heads.moved]
+    rows += [(h.number, "absorbed", h.head, h.title) for h in heads.absorbed]
+    rows += [(h.number, "dropped", h.head, h.title) for h in heads.dropped]
+    seen: dict[int, tuple[int, str, str, str]] = {}
+    for row in rows:
+        seen.setdefault(row[0], row)
+    return list(seen.values())
+
+
+def reached(found: Comparison, cause: Cause | None) -> dict[str, Value]:
+    """What follows from a cause: derivations, components, outputs, layers with bytes, labels."""
+    reach = cause.reach if cause is not None else set()
+    graph = found.graph
+    components: set[str] = set()
+    names = {*found.old.components, *found.new.components}
+    outputs = (found.old.output_name, found.new.output_name)
+    verdicts = {"changed": 0, "identical": 0, "unknown": 0, "not-reproducible": 0}
+    layered: set[str] = set()
+    if graph is not None:
+        for key in reach:
+            change = graph.changes[key]
+            component = component_of(change.name, names, outputs)
+            if component:
+                components.add(component)
+            if change.builder == "builtin:layer" and component:
+                layered.add(component)
+            if key in found.outputs:
+                verdicts[found.outputs[key].verdict] += 1
+    elif cause is not None and cause.component:
+        components.add(cause.component)
+        layered.add(cause.component)
+    if cause is not None and cause.component:
+        components.add(cause.component)
+    changed = found.layers.changed if found.layers is not None else ()
+    moved = [layer for layer in changed if layer.component.partition(".")[0] in layered]
+    modules = [
+        m for name in sorted(components) for m in (found.kernels or {}).get(name, ()) if m.any
+    ]
+    kernels = sum(len(m.changed) + len(m.added) + len(m.removed) for m in modules)
+    return {
+        "bytes": total([layer.size for layer in moved]) if found.layers is not None else None,
+        "components": sorted(components),
+        "derivations": len(reach) if graph is not None else None,
+        "kernels": kernels if found.kernels is not None else None,
+        "layers": [layer.component for layer in moved] if found.layers is not None else None,
+        "outputs": dict(verdicts) if graph is not None else None,
+    }
+
+
+def pull_requests(found: Comparison) -> list[dict[str, Value]]:
+    """The blast radius of each head that was added, dropped, moved or absorbed.
+
+    Heads of one component are built together, so what lies beyond files is what their component
+    reaches: `shared_with` names the others.
+    """
+    causes = {c.component: c for c in found.causes if c.kind == "source"}
+    rows: list[dict[str, Value]] = []
+    for name, diff in found.sources.items():
+        heads = changed_heads(diff.heads)
+        files = found.files.get(name)
+        same = diff.tree[0] == diff.tree[1] and bool(diff.tree[0])
+        for number, what, commit, title in heads:
+            reach = reached(found, causes.get(name))
+            row: dict[str, Value] = {
+                "change": what,
+                "component": name,
+                "head": commit,
+                "number": number,
+                "title": title,
+                **reach,
+                "documents": list(documents_of(found, name)),
+                "files": None,
+                "labels": sorted(k for k in found.labels if f".{name}." in k),
+                "shared_with": [n for n, *_ in heads if n != number],
+                "tree_unchanged": same,
+            }
+            if same:
+                row["files"] = []
+            elif files is not None and files.attributed:
+                row["files"] = [f.path for f in files.files if number in f.heads]
+            rows.append(row)
+    return rows
+
+
+def documents_of(found: Comparison, component: str = "") -> Mapping[str, str]:
+    """The release documents that say something else now, and what about."""
+    out: dict[str, list[str]] = {}
+
+    def say(document: str, why: str) -> None:
+        if why not in out.setdefault(document, []):
+            out[document].append(why)
+
+    moved = [n for n, d in found.sources.items() if d.moved or d.status != "kept"]
+    for name in [component] if component else moved:
+        if name in moved:
+            say("contract", f"source of {name}")
+            say("statement", f"component {name}")
+            say("changelog", f"source of {name}")
+    if component:
+        return _joined(out)
+    if found.packages:
+        say("runbook", "dependencies")
+        say("changelog", "dependencies")
+    if found.release:
+        for document in ("contract", "runbook", "statement"):
+            say(document, "release facts")
+    if found.environment or found.serving:
+        say("runbook", "environment and serving defaults")
+        say("profiles", "environment and serving defaults")
+    if found.layers is not None and found.layers.changed:
+        say("runbook", "image digests")
+        say("profiles", "image reference")
+    return _joined(out)
+
+
+def _joined(rows: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    return {name: ", ".join(whys) for name, whys in sorted(rows.items())}
