@@ -43,7 +43,9 @@ def test_keep_failed_keeps_what_it_left(locked: Demo) -> None:
     kept = Path(error["facts"]["kept"])
     assert (kept / "out/out/half").read_text() == "half\n"
     plain = locked.run("realize", "--keep-failed", "demo.notes", status=5).err
-    assert re.search(rf"^  kept: {kept.parent}/build-", plain, re.MULTILINE)
+    assert re.search(rf"^  kept: {kept.parent}/failed-", plain, re.MULTILINE)
+    assert len(leftovers(locked)) == 2
+    locked.run("store", "gc")
     assert len(leftovers(locked)) == 2
     locked.verify()
 

@@ -29,7 +29,7 @@ def begin(demo: Demo, marker: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_stops_cleanly_and_goes_on_later(locked: Demo, number: signal.Signals) -> None:
     marker = f"sleep 864{number:02}"
     process = begin(locked, marker)
@@ -59,6 +59,8 @@ def test_killed_outright(locked: Demo) -> None:
     locked.verify()
     locked.component("notes", "echo x > $out/x")
     locked.run("realize")
+    locked.run("store", "gc")
+    assert list((locked.store / "build").iterdir()) == []
     locked.verify()
 
 

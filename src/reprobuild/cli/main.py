@@ -106,8 +106,10 @@ def main(
 
 
 def entry() -> None:
-    """The console script. SIGTERM ends it as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, _stop)
+    """The console script. SIGTERM, and SIGHUP unless under nohup, end it as Ctrl-C does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
     sys.exit(run(sys.argv[1:]))
 
 

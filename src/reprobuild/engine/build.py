@@ -134,7 +134,8 @@ class Builder:
             log_path, outcome = self._execute(request, derivation.digest)
             if outcome.reason:
                 keep = self.keep_failed and outcome.reason != "interrupted"
-                raise self._failure(derivation, outcome, log_path, workdir if keep else None)
+                kept = _set_aside(workdir) if keep else None
+                raise self._failure(derivation, outcome, log_path, kept)
             outputs: dict[str, Digest] = {}
             for name in derivation.outputs:
                 path = outcome.outputs.get(name)
@@ -145,6 +146,7 @@ class Builder:
                         f"{derivation.name} ended well, but left nothing in output {name!r}",
                         drv=str(derivation.digest),
                         log=str(log_path),
+                        kept=str(_set_aside(workdir)) if keep else None,
                     )
                 try:
                     outputs[name] = self.content.capture(path, limit=derivation.hints.output_limit)
@@ -197,6 +199,13 @@ class Builder:
             kept=str(kept) if kept else None,
             unenforced=list(outcome.unenforced) or None,
         )
+
+
+def _set_aside(workdir: Path) -> Path:
+    """Gives the directory of a failed build the name under which collection leaves it alone."""
+    kept = workdir.with_name("failed-" + workdir.name.removeprefix("build-"))
+    workdir.rename(kept)
+    return kept
 
 
 def log_tail(path: Path, lines: int = LOG_TAIL) -> list[str]:

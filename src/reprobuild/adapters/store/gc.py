@@ -175,6 +175,12 @@ class _Sweep:
                 self._count("tmp", session.path)
                 if not self._result.dry_run:
                     _remove_any(session)
+        for work in listing(f"{self._root}/build"):
+            # Nothing is built now, so their owners are dead; `failed-…` was kept on request.
+            if work.name.startswith(("build-", "shell-")):
+                self._count("build", work.path)
+                if not self._result.dry_run:
+                    _remove_any(work)
         logs = listing(f"{self._root}/logs")
         self._remove("logs", [e.path for e in logs if e.name not in self._live.logs])
         for lock in listing(f"{self._root}/locks"):
