@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,8 @@ from reprobuild.errors import ReprobuildError
 from reprobuild.settings import Settings
 
 if TYPE_CHECKING:
-    from reprobuild.adapters.fetch.settings import FetchSettings
     from reprobuild.adapters.diff.world import World
+    from reprobuild.adapters.fetch.settings import FetchSettings
     from reprobuild.adapters.git.fetcher import GitSources
     from reprobuild.adapters.git.files import Pending
     from reprobuild.adapters.git.forge import Forge
@@ -372,7 +373,6 @@ class App:
 
         return (files("reprobuild.data") / "verify.py").read_text("utf-8")
 
-    def image_facts(self, tree: Digest) -> ImageFacts:
     def at(self, directory: Path, *, store: Path | None = None) -> App:
         """The same run in another project; `store` overrides where its store is."""
         from dataclasses import replace
@@ -403,10 +403,35 @@ class App:
         self._closers.append(world.close)
         return world
 
+    def image_facts(self, tree: Digest) -> ImageFacts:
         """What the image in an OCI layout tree says about itself."""
         from reprobuild.adapters.oci.storelayout import read_image
 
         return read_image(self.store, tree)
+
+    @contextmanager
+    def temporary(self) -> Iterator[Path]:
+        """An empty directory that is removed at the end of the `with` block."""
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="reprobuild-") as folder:
+            yield Path(folder)
+
+    def docker_export(self, reference: str, target: Path) -> None:
+        """Writes a daemon's image to an archive; raises E-DOCKER…, E-IMAGE."""
+        from reprobuild.adapters.docker.sink import DockerSink
+
+        DockerSink().export(reference, target)
+
+    def pull_layout(self, reference: str, target: Path, partial: Path) -> None:
+        """Writes a registry's image to a layout directory, without a store."""
+        from reprobuild.adapters.fetch.pull import pull_layout
+        from reprobuild.adapters.fetch.settings import FetchSettings
+
+        settings = FetchSettings(
+            partial_dir=partial, offline=self.offline, mirrors=self.mirrors, cancel=self.cancel
+        )
+        pull_layout(reference, target, settings, self.reporter)
 
     @property
     def images(self) -> Images:

@@ -202,6 +202,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "E-IMAGE": Code(
             Exit.INPUT, "not a well-formed OCI image", "obtain or assemble the image again"
         ),
+        "E-KEY": Code(
+            Exit.INPUT,
+            "a key, trust file or attestation that cannot be read",
+            "make a key with `reprobuild key generate`",
+        ),
         "E-IMAGE-OVERLAP": Code(
             Exit.INPUT,
             "two layers put different content in one place",
@@ -348,22 +353,44 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "E-DISK-FULL": Code(
             Exit.ENVIRONMENT, "the disk is full", "free some space; nothing was left half-written"
         ),
-        # -- 9: a check that did not hold (images) ------------------------------------------
-        "E-BISECT": Code(
-            Exit.CHECK,
-            "the command does not tell the base from the whole stack",
-            "give a command that passes on the base and fails with all heads",
         # -- 9: a check that did not hold (diff) --------------------------------------------
         "E-DIFF-CHECK": Code(
             Exit.CHECK,
             "what --fail-on asks for happened between two releases",
             "look at the report; leave out --fail-on where the change is wanted",
         ),
+        # -- 9: a check that did not hold (images) ------------------------------------------
+        "E-BISECT": Code(
+            Exit.CHECK,
+            "the command does not tell the base from the whole stack",
+            "give a command that passes on the base and fails with all heads",
         ),
         "E-AUDIT": Code(
             Exit.CHECK,
             "open pull requests are neither included nor excluded, or have moved",
             "include each or exclude it with a reason; `audit --write` drafts the entries",
+        ),
+        "E-ATTRIBUTION": Code(
+            Exit.CHECK,
+            "a file of an image comes from nothing that is declared, or stands in for a tracked "
+            "source file without a head or patch that says so",
+            "make the change a head or a patch of the source, or name the file with a reason in "
+            "[image.modified] of the component",
+        ),
+        "E-LICENCE": Code(
+            Exit.CHECK,
+            "an image holds files whose licence forbids passing them on",
+            "if you may push it there nevertheless, say --accept-licence for each",
+        ),
+        "E-POLICY": Code(
+            Exit.CHECK,
+            "an image does not keep to the project's [policy]",
+            "change the release, or the policy",
+        ),
+        "E-SIGNATURE": Code(
+            Exit.CHECK,
+            "a signature is missing, is of a key that is not trusted, or does not hold",
+            "ask whoever published the image for its attestations and key",
         ),
         "E-IMAGE-DIRTY": Code(
             Exit.CHECK,

@@ -9,8 +9,9 @@ import pytest
 from fakes.memory_store import MemoryStore
 from reprobuild.adapters.builders import image as image_builder
 from reprobuild.adapters.oci.archive import write_archive, write_directory
-from reprobuild.adapters.oci.layout import open_layout, read_layout, verify_blobs
+from reprobuild.adapters.oci.layout import open_layout, read_layout
 from reprobuild.adapters.oci.storelayout import load_image, read_image
+from reprobuild.adapters.oci.verify import verify_blobs
 from reprobuild.core.digest import Digest, Sha256
 from reprobuild.core.encoding import Value
 from reprobuild.core.image import RunConfig, qualified

@@ -79,6 +79,7 @@ def section(heading: str) -> str:
 
 SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("The flake", flake.Flake),
+    ("Policy", flake.Policy),
     ("Input kind `git`", flake.GitInput),
     ("Input kind `fixture`", flake.FixtureInput),
     ("Input kind `wheel`", flake.WheelInput),

@@ -48,6 +48,7 @@ def evaluate(
                 installable.output,
                 overrides=overrides or {},
                 contract_program=app.contract_program,
+                verify_program=app.verify_program,
                 graph=graph,
             ).evaluate()
         evaluation = evaluations[installable.output]

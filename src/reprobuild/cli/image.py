@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprobuild.cli.options import in_flake
-from reprobuild.errors import ReprobuildError
+from reprobuild.cli.imagesides import opened
 
 if TYPE_CHECKING:
     from reprobuild.app import App
     from reprobuild.core.image import ImageFacts
 
-FILE = "file:"
 side_argument = click.argument(
-    "side", default="", required=False, metavar="[INSTALLABLE|file:PATH]"
+    "side",
+    default="",
+    required=False,
+    metavar="[INSTALLABLE|file:PATH|docker:REF|registry:REF]",
 )
 
 
@@ -32,21 +33,39 @@ def image() -> None:
 @click.pass_obj
 def inspect(app: App, /, side: str) -> None:
     """Reference, digests, layers and labels."""
-    layout = _layout(app, side)
-    facts = app.images.inspect(layout)
-    _print(app, {**facts.document(), "path": str(layout)}, _lines(facts))
+    with opened(app, side) as image:
+        facts = app.images.inspect(image.path)
+    _print(app, {**facts.document(), "path": str(image.path)}, _lines(facts))
 
 
 @image.command()
 @side_argument
+@click.option("--sources", is_flag=True, help="Say how much of each source tree is installed.")
 @click.pass_obj
-def verify(app: App, /, side: str) -> None:
-    """Read it all again: digests, diffIDs, and labels against the statement inside."""
-    layout = _layout(app, side)
-    facts, components = app.images.verify(layout)
-    document = {**facts.document(), "components": components, "verified": True}
-    _print(app, document, [*_lines(facts), f"holds: {len(facts.layers)} layers, {components} "
-                           "components and their labels"])  # fmt: skip
+def verify(app: App, /, side: str, sources: bool) -> None:
+    """Check an image from nothing but itself: layers, files, labels, sources, the statement."""
+    with opened(app, side) as image:
+        result = app.images.verify(image.path, reference=image.reference)
+    facts = result.facts
+    document = {
+        **facts.document(),
+        "components": result.components,
+        "files": result.files,
+        "sources": result.sources,
+        "verified": True,
+    }
+    lines = [
+        *_lines(facts),
+        f"holds: {len(facts.layers)} layers, {result.components} components, {result.files} files "
+        "and their labels",
+    ]
+    if sources:
+        lines += [
+            f"  {name}: {row['equal']} of {row['installed']} installed files are as tracked, of "
+            f"{row['files']} tracked in {row['integration_tree']}"
+            for name, row in result.sources.items()
+        ]
+    _print(app, document, lines)
 
 
 @image.command()
@@ -64,8 +83,10 @@ def verify(app: App, /, side: str) -> None:
 def save(app: App, /, side: str, output: str, form: str, reference: str) -> None:
     """Write it to a file: `docker load`, `podman load` and `skopeo` read it."""
     target = Path(output)
-    layout = _layout(app, side)
-    facts = app.images.save(layout, target, reference=reference, directory=form == "oci-dir")
+    with opened(app, side) as image:
+        facts = app.images.save(
+            image.path, target, reference=reference, directory=form == "oci-dir"
+        )
     document = {
         **facts.document(),
         "reference": reference or facts.reference,
@@ -80,9 +101,9 @@ def save(app: App, /, side: str, output: str, form: str, reference: str) -> None
 @click.pass_obj
 def load(app: App, /, side: str, reference: str) -> None:
     """Load it into the Docker daemon (DOCKER_HOST), and check that it is the same there."""
-    layout = _layout(app, side)
-    answer = app.images.load(layout, reference=reference)
-    facts = app.images.inspect(layout)
+    with opened(app, side) as image:
+        answer = app.images.load(image.path, reference=reference)
+        facts = app.images.inspect(image.path)
     document = {**facts.document(), **answer}
     _print(app, document, [f"{answer['reference']}  {answer['image_id']}"])
 
@@ -94,46 +115,21 @@ def load(app: App, /, side: str, reference: str) -> None:
 @click.pass_obj
 def push(app: App, /, side: str, reference: str, dirty: bool) -> None:
     """Send it to a registry, with the logins of `docker login`."""
-    layout = _layout(app, side)
-    facts = app.images.inspect(layout)
-    answer = app.images.push(layout, reference or facts.reference, offline=app.offline, dirty=dirty)
+    with opened(app, side) as image:
+        facts = app.images.inspect(image.path)
+        answer = app.images.push(
+            image.path, reference or facts.reference, offline=app.offline, dirty=dirty
+        )
     numbers = {key: int(answer[key]) for key in ("uploaded", "present")}
     document = {**facts.document(), **answer, **numbers}
     _print(app, document, [f"{answer['reference']}  {answer['manifest_digest']}"])
-
-
-def _layout(app: App, side: str) -> Path:
-    """The layout that a side means; raises E-USAGE, E-NOT-REALIZED."""
-    if side.startswith(FILE):
-        return Path(side.removeprefix(FILE))
-    from reprobuild.cli.evaluation import evaluate
-
-    app, names = in_flake(app, (side,))
-    _, (target,) = evaluate(app, names)
-    plan = target.evaluation.image
-    if plan is None or target.installable.component is not None:
-        raise ReprobuildError(
-            "E-USAGE",
-            f"{target.installable} is no image",
-            hint="name an output that has [outputs.NAME.image], or file:PATH",
-        )
-    record = app.store.realized(plan.located.drv)
-    tree = record.outputs.get(plan.located.output) if record is not None else None
-    if tree is None or not app.store.contains(tree):
-        raise ReprobuildError(
-            "E-NOT-REALIZED",
-            f"the image of {target.installable} is not in the store",
-            hint=f"run `reprobuild realize {target.installable}` first",
-            drv=str(plan.located.drv),
-        )
-    return app.store.materialise(tree)
 
 
 def _lines(facts: ImageFacts) -> list[str]:
     lines = [
         f"image {facts.reference}",
         f"  config     {facts.config_digest}",
-        f"  manifest   {facts.manifest_digest}",
+        f"  manifest   {facts.manifest_digest if facts.manifest_known else 'not kept here'}",
     ]
     for layer in facts.layers:
         size = layer.size / 2**20

@@ -50,6 +50,7 @@ def _output(app: App, output: str) -> dict[str, Any]:
         project.lock,
         output,
         contract_program=app.contract_program,
+        verify_program=app.verify_program,
         graph=Graph(),
     )
     try:

@@ -229,6 +229,7 @@ class Layer(Model):
     env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     owners: dict[TreePath, Owner] = Field(default_factory=dict)
     replace: tuple[str, ...] = ()
+    remove: tuple[TreePath, ...] = ()
     split: dict[Name, Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
     modified: dict[str, str] = Field(default_factory=dict)
     cuda: tuple[InnerPath, ...] = ()

@@ -249,6 +249,7 @@ class Release(Model):
     isolation: Isolation = Isolation.FULL
     model_revision: str | None = None
     title: str = ""
+    cache_fingerprint: str = ""
     runtime: dict[Name, str] = Field(default_factory=dict)
 
     @field_validator("isolation", mode="before")
@@ -275,6 +276,8 @@ class ImageConfig(Model):
 
     base: Reference | None = None
     env: dict[EnvName, EnvValue] = Field(default_factory=dict)
+    caches: dict[EnvName, EnvValue] = Field(default_factory=dict)
+    compression: Literal["gzip", "zstd", "none"] = "gzip"
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
     workdir: str = "/"
@@ -312,11 +315,27 @@ class Output(Model):
         return self
 
 
+class Policy(Model):
+    """What realize, push and verify hold images of this project to (exit 9 where it fails).
+
+    `isolation` is the least grade that a release may require, and that its records must have;
+    `gates` are names of attested gates that an image must have passed; `licences` are patterns of
+    allowed licences (`*` and `?`; none: all); `signers` are key ids, one of which must have
+    signed the image's provenance.
+    """
+
+    isolation: Literal["full", "host-toolchain", "none"] = "none"
+    gates: tuple[Name, ...] = ()
+    licences: tuple[str, ...] = ()
+    signers: tuple[Sha256Text, ...] = ()
+
+
 class Flake(Model):
     """The whole file."""
 
     format: Format
     default: Name | None = None
+    policy: Policy | None = None
     inputs: dict[Name, Input] = Field(default_factory=dict)
     toolchains: dict[Name, Toolchain] = Field(default_factory=dict)
     outputs: dict[Name, Output] = Field(default_factory=dict)

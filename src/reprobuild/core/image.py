@@ -73,13 +73,15 @@ class ImageFacts:
     layers: tuple[Layer, ...]
     labels: Mapping[str, str]
     architecture: str = "amd64"
+    manifest_known: bool = True
+    """False for what came out of a daemon, which keeps no manifest of ours."""
 
     def document(self) -> dict[str, Value]:
         """The keys that the command line promises."""
         return {
             "reference": self.reference,
             "config_digest": str(self.config_digest),
-            "manifest_digest": str(self.manifest_digest),
+            "manifest_digest": str(self.manifest_digest) if self.manifest_known else "",
             "layers": [
                 {
                     "component": layer.component,
@@ -116,7 +118,7 @@ class RunConfig:
         env.update(self.env)
         if env:
             out["Env"] = [f"{name}={value}" for name, value in env.items()]
-        labels = {**_texts(base.get("Labels")), **self.labels}
+        labels = {**texts(base.get("Labels")), **self.labels}
         if labels:
             out["Labels"] = dict(labels)
         entrypoint = base.get("Entrypoint") if self.entrypoint is None else list(self.entrypoint)
@@ -151,7 +153,8 @@ def _environment(value: Value) -> dict[str, str]:
     return {name: content for name, _, content in pairs}
 
 
-def _texts(value: Value) -> dict[str, str]:
+def texts(value: Value) -> dict[str, str]:
+    """The texts of a foreign table; empty for anything else."""
     if not isinstance(value, Mapping):
         return {}
     return {k: v for k, v in value.items() if isinstance(v, str)}
@@ -273,12 +276,12 @@ class Descriptor:
         if size < 0 or not digest.startswith("sha256:"):
             raise ReprobuildError("E-IMAGE", f"{what} refers to {digest[:80]!r}, {size} bytes")
         platform = value.get("platform")
-        pair = _texts(platform)
+        pair = texts(platform)
         return cls(
             media,
             Sha256.parse(digest),
             size,
-            _texts(value.get("annotations")),
+            texts(value.get("annotations")),
             (pair.get("os", ""), pair.get("architecture", "")),
         )
 
@@ -328,6 +331,6 @@ def facts(reference: str, manifest_digest: Sha256, manifest: bytes, config: byte
             )
             for diff_id, layer in zip(ids, layers, strict=True)
         ),
-        _texts(run.get("Labels")) if isinstance(run, Mapping) else {},
+        texts(run.get("Labels")) if isinstance(run, Mapping) else {},
         str(document.get("architecture", "")),
     )

@@ -64,7 +64,8 @@ class Evaluator:
     """Evaluates one output of a project.
 
     `overrides` gives store trees for inputs that a user tries from a local directory.
-    `contract_program` is the text of the program that prints an image's runtime contract.
+    `contract_program` and `verify_program` are the texts of the programs that print an image's
+    runtime contract and check its files.
     """
 
     flake: Flake
@@ -73,6 +74,7 @@ class Evaluator:
     output_name: str
     overrides: Mapping[str, Digest] = field(default_factory=dict)
     contract_program: str = ""
+    verify_program: str = ""
     graph: Graph = field(default_factory=Graph)
     _results: dict[tuple[str, str], Located] = field(default_factory=dict)
     _inputs: dict[str, tuple[Located, ...]] = field(default_factory=dict)
@@ -204,6 +206,16 @@ class Evaluator:
             )
         return self.input(name)[0]
 
+    def git_source(self, component: str) -> Located | None:
+        """A component's source where it is a git tree (integrated or as it is), else None."""
+        wanted = self.output.sources.get(component)
+        name = wanted.input if wanted is not None else self.components[component].input
+        if name is None:
+            return None
+        located = self.source(component) if wanted is not None else self.input(name)[0]
+        fixed = self.graph.nodes[located.drv].fixed
+        return located if fixed is not None and fixed.kind == "git-tree" else None
+
     def _pinned_source(self, component: str, wanted: Source) -> PinnedSource:
         pin = self.pinned.sources.get(component)
         where = f"outputs.{self.output_name}.sources.{component}"
@@ -240,6 +252,8 @@ class Evaluator:
             cuda=image.cuda if image else (),
             archs=sorted(archs),
             python=image.python if image else (),
+            licence=spec.licence,
+            modified=image.modified if image else {},
         )
 
     def version(self, component: str) -> str:

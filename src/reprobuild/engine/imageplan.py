@@ -12,7 +12,8 @@ from reprobuild.core.encoding import Value
 from reprobuild.core.flake import Output
 from reprobuild.core.graph import Graph
 from reprobuild.core.kinds.context import Located
-from reprobuild.core.kinds.labels import ComponentFacts, release_labels, statement, tag_values
+from reprobuild.core.kinds.labels import ComponentFacts, labels_of, statement, tag_values
+from reprobuild.core.kinds.origins import origins
 from reprobuild.core.pattern import Pattern
 from reprobuild.core.sandboxenv import SOURCE_DATE_EPOCH
 from reprobuild.errors import ReprobuildError
@@ -27,6 +28,7 @@ class OutputView(Protocol):
     graph: Graph
     components: Mapping[str, Component]
     contract_program: str
+    verify_program: str
 
     @property
     def output(self) -> Output:
@@ -43,6 +45,10 @@ class OutputView(Protocol):
 
     def input(self, name: str, /) -> tuple[Located, ...]:
         """What an input fetches."""
+        ...
+
+    def git_source(self, component: str, /) -> Located | None:
+        """A component's source where it is a git tree, else None."""
         ...
 
 
@@ -67,42 +73,49 @@ def plan_image(evaluator: OutputView, dirty: tuple[str, ...]) -> ImagePlan:
         name: tree for name in output.components if (tree := evaluator.layer(name)) is not None
     }
     facts = [replace(evaluator.facts(name), drv=tree.drv) for name, tree in trees.items()]
-    reference = f"{release.repository}:{_tag(evaluator, release.tag, facts)}"
-    labels = release_labels(output, facts, reference, dirty)
-
-    stated = Located(
-        graph.add(
-            Derivation(
-                name=f"{evaluator.output_name}.statement",
-                builder="builtin:statement",
-                inputs=tuple(Input(f"tree-{n}", t.drv, t.output) for n, t in trees.items()),
-                params={
-                    "document": statement(evaluator.output_name, output, facts, reference),
-                    "program": evaluator.contract_program,
-                },
-            )
-        )
+    reference = f"{release.repository}:{_pattern(evaluator, 'tag', release.tag, facts)}"
+    fingerprint = (
+        _pattern(evaluator, "cache-fingerprint", release.cache_fingerprint, facts)
+        if release.cache_fingerprint
+        else ""
     )
-    layered = {**trees, STATEMENT_COMPONENT: stated}
+    document = statement(
+        evaluator.output_name, output, facts, reference, dirty, fingerprint=fingerprint
+    )
+    labels = labels_of(document)
     base = evaluator.input(config.base.name)[0] if config.base is not None else None
     beneath = [
         tree.input(f"below-{index}")
         for index, tree in enumerate(t for n, t in trees.items() if _is_root(evaluator, n))
     ]
-    layers = [_layer(evaluator, name, tree, base, beneath) for name, tree in layered.items()]
+    parts = {
+        part: tree
+        for name, whole in trees.items()
+        for part, tree in _parts(evaluator, name, whole).items()
+    }
+    layers = {
+        name: _layer(evaluator, name, tree, base, [e for e in beneath if e.drv not in own])
+        for name, tree in parts.items()
+        for own in [{tree.drv, trees[name.partition(".")[0]].drv}]
+    }
+    stated = _statement(evaluator, document, trees, layers, base)
+    layered = {**parts, STATEMENT_COMPONENT: stated}
+    layers[STATEMENT_COMPONENT] = _layer(evaluator, STATEMENT_COMPONENT, stated, base, beneath)
     env: dict[str, str] = {}
     for name in trees:
         image = evaluator.components[name].image
         env.update(image.env if image else {})
     env.update(config.env)
+    env.update(_caches(evaluator, config.caches, fingerprint))
     inputs: list[Input] = []
-    for index, (layer, tree) in enumerate(zip(layers, layered.values(), strict=True)):
-        inputs += [layer.input(f"layer-{index}"), tree.input(f"tree-{index}")]
-        inputs.append(Input(f"placed-{index}", layer.drv, "tree"))
+    for index, (name, tree) in enumerate(layered.items()):
+        inputs += [layers[name].input(f"layer-{index}"), tree.input(f"tree-{index}")]
+        inputs.append(Input(f"placed-{index}", layers[name].drv, "tree"))
+    inputs += [t.input(f"whole-{i}") for i, t in enumerate(trees.values())]
     if base is not None:
         inputs.append(base.input("base-0"))
     tree_labels: dict[str, Value] = {
-        f"{release.label_prefix}.{name}.tree": f"tree-{index}" for index, name in enumerate(trees)
+        f"{release.label_prefix}.{name}.tree": f"whole-{index}" for index, name in enumerate(trees)
     }
     params: dict[str, Value] = {
         "architecture": "amd64",
@@ -128,6 +141,107 @@ def plan_image(evaluator: OutputView, dirty: tuple[str, ...]) -> ImagePlan:
         )
     )
     return ImagePlan(Located(image_drv), reference, labels, tuple(layered))
+
+
+def _statement(
+    evaluator: OutputView,
+    document: dict[str, Value],
+    trees: Mapping[str, Located],
+    layers: Mapping[str, Located],
+    base: Located | None,
+) -> Located:
+    """What lies inside the image: it reads every layer, and what the layers' files come from."""
+    inputs = [tree.input(f"tree-{name}") for name, tree in trees.items()]
+    for name, layer in layers.items():
+        inputs += [layer.input(f"layer-{name}"), Input(f"placed-{name}", layer.drv, "tree")]
+    stated: dict[str, Value] = {}
+    for name, tree in trees.items():
+        rows: list[Value] = []
+        for index, origin in enumerate(origins(evaluator.graph, tree)):
+            rows.append(origin.document())
+            if origin.located is not None:
+                inputs.append(origin.located.input(f"origin-{name}-{index}"))
+        stated[name] = rows
+        source = evaluator.git_source(name)
+        if source is not None:
+            inputs.append(source.input(f"source-{name}"))
+    if base is not None:
+        inputs.append(base.input("base-0"))
+    return Located(
+        evaluator.graph.add(
+            Derivation(
+                name=f"{evaluator.output_name}.statement",
+                builder="builtin:statement",
+                inputs=tuple(inputs),
+                params={
+                    "document": document,
+                    "origins": stated,
+                    "program": evaluator.contract_program,
+                    "verifier": evaluator.verify_program,
+                },
+            )
+        )
+    )
+
+
+def _parts(evaluator: OutputView, name: str, whole: Located) -> dict[str, Located]:
+    """The layers of a component: its splits, as `NAME.SPLIT`, then the rest."""
+    image = evaluator.components[name].image
+    assert image is not None
+    out: dict[str, Located] = {}
+    taken: list[str] = []
+    for split, patterns in image.split.items():
+        out[f"{name}.{split}"] = _part(evaluator, f"{name}.{split}", whole, patterns, taken)
+        taken += patterns
+    out[name] = _part(evaluator, name, whole, (), taken) if taken else whole
+    return out
+
+
+def _part(
+    evaluator: OutputView,
+    name: str,
+    whole: Located,
+    include: Sequence[str],
+    exclude: Sequence[str],
+) -> Located:
+    place: Value = {
+        "exclude": list(exclude),
+        "from": "",
+        "include": list(include),
+        "input": "tree-0",
+        "replace": False,
+        "to": "",
+    }
+    return Located(
+        evaluator.graph.add(
+            Derivation(
+                name=f"{evaluator.output_name}.{name}.part",
+                builder="builtin:join",
+                inputs=(whole.input("tree-0"),),
+                params={"executables": [], "files": {}, "links": {}, "place": [place]},
+            )
+        )
+    )
+
+
+def _caches(evaluator: OutputView, caches: Mapping[str, str], fingerprint: str) -> dict[str, str]:
+    """Variables that name cache directories: each holds the fingerprint, so that a cache never
+    outlives the sources that filled it. Raises E-FLAKE."""
+    where = f"outputs.{evaluator.output_name}"
+    if caches and not fingerprint:
+        raise ReprobuildError(
+            "E-FLAKE",
+            f"{where}.image.caches needs {where}.release.cache-fingerprint",
+            key=f"{where}.release.cache-fingerprint",
+        )
+    for name, directory in caches.items():
+        if "{fingerprint}" not in directory:
+            raise ReprobuildError(
+                "E-FLAKE",
+                f"{where}.image.caches.{name} does not say where {{fingerprint}} goes",
+                key=f"{where}.image.caches.{name}",
+            )
+    return {n: path.replace("{fingerprint}", fingerprint) for n, path in caches.items()}
 
 
 def _is_root(evaluator: OutputView, component: str) -> bool:
@@ -157,19 +271,22 @@ def _layer(
     inputs = [tree.input("tree")]
     if base is not None:
         inputs.append(base.input("base-0"))
-    inputs += [entry for entry in beneath if entry.drv != tree.drv]
-    component = evaluator.components.get(name)
+    inputs += beneath
+    owner = name.partition(".")[0]
+    component = evaluator.components.get(owner)
     image = component.image if component is not None else None
-    roots = [n for n in evaluator.output.components if n != name and _is_root(evaluator, n)]
+    config = evaluator.output.image
+    roots = [n for n in evaluator.output.components if n != owner and _is_root(evaluator, n)]
     params: dict[str, Value] = {
         # A directory that a root made special stays so when a layer puts something into it.
         "beneath_owners": {p: o for root in roots for p, o in _owners(evaluator, root).items()},
-        "compression": "gzip",
+        "compression": config.compression if config is not None else "gzip",
         "level": 6,
         # Not the release's date: a layer must not change because a release is of another day.
         "mtime": SOURCE_DATE_EPOCH,
         "name": name,
-        "owners": _owners(evaluator, name),
+        "owners": _owners(evaluator, owner),
+        "owners_elsewhere": bool(image and image.split),
         "prefix": "",
         "replace": list(image.replace if image else ()),
     }
@@ -183,11 +300,11 @@ def _layer(
     return Located(evaluator.graph.add(derivation))
 
 
-def _tag(evaluator: OutputView, text: str, facts: Sequence[ComponentFacts]) -> str:
+def _pattern(evaluator: OutputView, key: str, text: str, facts: Sequence[ComponentFacts]) -> str:
     release = evaluator.output.release
     assert release is not None
     values = tag_values(release, facts)
-    where = f"outputs.{evaluator.output_name}.release.tag"
+    where = f"outputs.{evaluator.output_name}.release.{key}"
     try:
         return Pattern.parse(text).render(values)
     except (KeyError, ValueError) as error:

@@ -3,7 +3,8 @@
 Inputs: `base-0`… image layouts whose layers come first, as they are; `layer-0`, `tree-0`,
 `layer-1`, `tree-1`… layers (the output `out` of layer steps) and what is in them: the components'
 trees, or, as `placed-0`, `placed-1`…, the output `tree` of layer steps that have something
-beneath. Parameters: `config` ({env,
+beneath; `whole-0`, `whole-1`… trees of components whatever layers they are in, for labels.
+Parameters: `config` ({env,
 entrypoint, cmd, workdir, user, labels, ports, volumes, stop_signal}), `created` (RFC 3339),
 `architecture`, `reference` (repository:tag), `components` (a name for each layer), `replace`
 (patterns of paths that a later layer may replace), `tree_labels` ({label: input}: labels that are
@@ -76,9 +77,10 @@ def build(
         )
     if [n.split("-")[1] for n in trees] != [n.split("-")[1] for n in layers]:
         raise ReprobuildError("E-PARAMS", "image needs a `tree-N` for each `layer-N`")
-    if len(inputs) != len(bases) + len(layers) + len(trees) + len(placed):
+    known = len(bases) + len(layers) + len(trees) + len(placed)
+    if len(inputs) != known + len(numbered(inputs, "whole")):
         raise ReprobuildError(
-            "E-PARAMS", "image takes `base-N`, `layer-N`, `tree-N` and `placed-N`"
+            "E-PARAMS", "image takes `base-N`, `layer-N`, `tree-N`, `placed-N` and `whole-N`"
         )
     patterns = read.texts("replace")
     replace = Selection.of(patterns, []) if patterns else None
@@ -146,7 +148,8 @@ def _layer(content: ContentStore, tree: Digest, component: str) -> tuple[Layer, 
     document = decode(read_file(content, tree, "layer.json"))
     fields = cast("Mapping[str, Value]", document)
     node = content.tree(tree)
-    blob = node.get(b"layer.tar.gz") or node.get(b"layer.tar")
+    names = (b"layer.tar.gz", b"layer.tar.zst", b"layer.tar")
+    blob = next((found for name in names if (found := node.get(name)) is not None), None)
     try:
         layer = Layer(
             Sha256.parse(cast(str, fields["diff_id"])),

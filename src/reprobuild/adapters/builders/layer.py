@@ -2,14 +2,15 @@
 
 Inputs: `tree`, the content; `base-0`… image layouts and `below-0`… placed trees that lie beneath,
 in that order (only needed for where they have links and special directories). Parameters: `name`
-(the component's), `prefix` (where in the image), `compression` (gzip, none), `level`, `mtime`,
-`owners` ({path in the image: {mode, uid, gid, xattrs}}, mode as octal text, extended
-attributes' values in base64), `beneath_owners` (the same for directories
-that lie beneath in `below-N`), `replace` (patterns of what may take another file's place),
-`architecture` (of the base to look at).
+(the component's), `prefix` (where in the image), `compression` (gzip, zstd, none), `level`,
+`mtime`, `owners` ({path in the image: {mode, uid, gid, xattrs}}, mode as octal text, extended
+attributes' values in base64), `owners_elsewhere` (whether some of these paths may be in another
+layer), `beneath_owners` (the same for directories that lie beneath in `below-N`), `replace`
+(patterns of what may take another file's place), `architecture` (of the base to look at).
 
-Outputs: `out` with `layer.json` and `layer.tar.gz` (or `layer.tar`); `tree`, the content as it
-lies in the image, which the image step checks layers against each other with.
+Outputs: `out` with `layer.json`, `layer.tar.gz` (or `layer.tar.zst`, or `layer.tar`) and `files`
+(core/filelist.py); `tree`, the content as it lies in the image, which the image step checks layers
+against each other with.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from reprobuild.adapters.builders.placement import Placement
 from reprobuild.adapters.oci.gzipstream import check_compressor, gzip_stream
 from reprobuild.adapters.oci.streams import Measure, PieceReader
 from reprobuild.adapters.oci.tarstream import Overrides, tar_pieces
+from reprobuild.adapters.oci.zstdstream import check_zstd, zstd_stream
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value, encode
-from reprobuild.core.image import LAYER, LAYER_GZIP
+from reprobuild.core.filelist import Listed
+from reprobuild.core.image import LAYER, LAYER_GZIP, LAYER_ZSTD
 from reprobuild.core.imagetar import Attributes
 from reprobuild.core.tree import Entry, File, Symlink
 from reprobuild.core.treebuilder import TreeBuilder
@@ -43,10 +46,14 @@ KEYS = (
     "level",
     "mtime",
     "owners",
+    "owners_elsewhere",
     "beneath_owners",
     "replace",
     "architecture",
 )
+FILES = b"files"
+BLOBS = {"gzip": b"layer.tar.gz", "zstd": b"layer.tar.zst", "none": b"layer.tar"}
+MEDIA = {"gzip": LAYER_GZIP, "zstd": LAYER_ZSTD, "none": LAYER}
 MAX_ID = 2**32 - 2
 DEFAULT_MTIME = 1
 
@@ -56,7 +63,7 @@ def build(
 ) -> Mapping[str, Digest]:
     """See the module text. Raises E-PARAMS, E-IMAGE, E-IMAGE-OVERLAP, E-COMPRESSOR."""
     read = Params("layer", params, KEYS)
-    compression = read.text("compression", "gzip", choices=("gzip", "none"))
+    compression = read.text("compression", "gzip", choices=("gzip", "zstd", "none"))
     level = read.integer("level", 6, least=1, most=12)
     mtime = read.integer("mtime", DEFAULT_MTIME, most=2**40)
     bases, below = numbered(inputs, "base"), numbered(inputs, "below")
@@ -78,26 +85,49 @@ def build(
         path: beneath_paths.get(path, attributes or Attributes(0o755, mtime=mtime))
         for path, attributes in placement.inherited.items()
     }
-    stated = _attributes(read, "owners", mtime, lambda path: subtree(content, placed, path))
+    elsewhere = read.flag("owners_elsewhere")
+    stated = _attributes(
+        read, "owners", mtime, lambda path: subtree(content, placed, path), skip=elsewhere
+    )
     paths = {**inherited, **stated}
-    document, blob = pack(content, placed, Overrides(mtime, paths), compression, level)
+    lines: list[bytes] = []
+    document, blob = pack(
+        content,
+        placed,
+        Overrides(mtime, paths),
+        compression,
+        level,
+        listed=lambda entry: lines.append(entry.line()),
+    )
     builder = TreeBuilder()
+    builder.add(FILES, content.add_blob(io.BytesIO(b"".join(lines))))
     builder.add(b"layer.json", content.add_blob(io.BytesIO(encode(document))))
-    builder.add(b"layer.tar" if compression == "none" else b"layer.tar.gz", blob)
+    builder.add(BLOBS[compression], blob)
     digest, nodes = builder.build()
     content.add_trees(nodes)
     return {"out": digest, "tree": placed}
 
 
 def _attributes(
-    read: Params, table: str, mtime: int, entry_at: Callable[[bytes], Entry] | None
+    read: Params,
+    table: str,
+    mtime: int,
+    entry_at: Callable[[bytes], Entry] | None,
+    *,
+    skip: bool = False,
 ) -> dict[bytes, Attributes]:
-    """The stated attributes by path; `entry_at` finds the entry, and raises where none is."""
+    """The stated attributes by path; `entry_at` finds the entry, and raises where none is, unless
+    such paths are to be skipped."""
     out: dict[bytes, Attributes] = {}
     stated = read.table_of_tables(table, ("mode", "uid", "gid", "xattrs"))
     for path, said in stated.items():
         key = path.strip("/").encode()
-        entry = entry_at(key) if entry_at is not None else None
+        try:
+            entry = entry_at(key) if entry_at is not None else None
+        except ReprobuildError:
+            if not skip:
+                raise
+            continue
         if isinstance(entry, Symlink):
             default = "0777"
         else:
@@ -127,14 +157,23 @@ def _attributes(
 
 
 def pack(
-    content: ContentStore, tree: Digest, overrides: Overrides, compression: str, level: int
+    content: ContentStore,
+    tree: Digest,
+    overrides: Overrides,
+    compression: str,
+    level: int,
+    *,
+    listed: Callable[[Listed], None] | None = None,
 ) -> tuple[dict[str, Value], File]:
     """Stores the layer's blob, streamed; returns what layer.json says, and the blob."""
     measure = Measure()
-    pieces = measure.over(tar_pieces(content, tree, overrides))
+    pieces = measure.over(tar_pieces(content, tree, overrides, listed))
     if compression == "gzip":
         check_compressor()
         pieces = gzip_stream(pieces, level)
+    elif compression == "zstd":
+        check_zstd()
+        pieces = zstd_stream(pieces)
     reader = PieceReader(pieces)
     try:
         blob = content.add_blob(cast(BinaryIO, reader))
@@ -143,7 +182,7 @@ def pack(
     document: dict[str, Value] = {
         "diff_id": measure.sha256.hexdigest(),
         "digest": reader.sha256.hexdigest(),
-        "media_type": LAYER if compression == "none" else LAYER_GZIP,
+        "media_type": MEDIA[compression],
         "size": reader.size,
         "uncompressed_size": measure.size,
     }

@@ -79,6 +79,28 @@ class DockerSink:
             "config_digest": str(image.config_digest),
         }
 
+    def export(self, reference: str, target: Path) -> None:
+        """Writes the daemon's image to the file `target`, as `docker save` does.
+
+        Raises E-DOCKER-UNAVAILABLE, E-DOCKER, E-IMAGE (no such image), E-IMAGE-WRITE.
+        """
+        with self._client() as client:
+            self._inspect(client, reference)
+            try:
+                with target.open("wb") as out:
+                    for piece in client.api.get_image(reference):
+                        out.write(piece)
+            except (APIError, requests.RequestException) as error:
+                raise ReprobuildError(
+                    "E-DOCKER", f"the daemon broke off while giving {reference}: {error}"
+                ) from error
+            except OSError as error:
+                raise ReprobuildError(
+                    "E-IMAGE-WRITE",
+                    f"{target} could not be written: {error.strerror}",
+                    file=str(target),
+                ) from error
+
     def inspect(self, reference: str) -> Mapping[str, Any]:
         """The daemon's own words about an image: `Id`, `RootFS`, `Config`…; raises E-IMAGE."""
         with self._client() as client:

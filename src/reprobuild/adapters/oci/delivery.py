@@ -5,14 +5,41 @@ An image is named by the path of its layout: a directory (a store's, or any othe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from reprobuild.adapters.oci.archive import write_archive, write_directory
-from reprobuild.adapters.oci.layout import open_layout, read_layout, verify_blobs
-from reprobuild.adapters.oci.statement import check_statement, read_statement
+from reprobuild.adapters.oci.dockerarchive import is_saved, read_saved
+from reprobuild.adapters.oci.layout import LayoutFiles, open_layout, read_layout
 from reprobuild.core.image import ImageFacts
 from reprobuild.errors import ReprobuildError
+
+
+if TYPE_CHECKING:
+    from reprobuild.adapters.oci.verify import Verification
+
+
+@contextmanager
+def open_image(path: Path, reference: str = "") -> Iterator[tuple[LayoutFiles, ImageFacts]]:
+    """The image at `path`: a layout or an archive of one, else an archive of `docker save`.
+
+    With a `reference`, it is the archive that a daemon gave, and read as such. Raises E-IMAGE.
+    """
+    with open_layout(path) as files:
+        if is_saved(files) and (reference or not _has(files, "index.json")):
+            yield read_saved(files, reference)
+        else:
+            yield files, read_layout(files)
+
+
+def _has(files: LayoutFiles, name: str) -> bool:
+    try:
+        files.size(name)
+    except ReprobuildError:
+        return False
+    return True
 
 
 class Images:
@@ -20,19 +47,37 @@ class Images:
 
     def inspect(self, layout: Path) -> ImageFacts:
         """What the image says about itself; raises E-IMAGE. Layers are not read."""
-        with open_layout(layout) as files:
-            return read_layout(files)
+        with open_image(layout) as (_, image):
+            return image
 
-    def verify(self, layout: Path) -> tuple[ImageFacts, int]:
-        """Reads everything: layers against their digests, labels against the statement inside.
+    def verify(self, layout: Path, *, reference: str = "") -> Verification:
+        """Reads everything: layers against digests, trees and lists, labels and sources against the
+        statement inside.
 
-        Returns the image's facts and how many components the statement has. Raises E-IMAGE-VERIFY.
+        `layout` is a layout, an archive of one, or one of `docker save`. Raises E-IMAGE-VERIFY,
+        whose fact `problems` names everything that differs.
         """
-        with open_layout(layout) as files:
-            image = read_layout(files)
-            verify_blobs(files, image)
-            statement = read_statement(files, image)
-            return image, check_statement(statement, image)
+        from reprobuild.adapters.oci.statement import read_statement
+        from reprobuild.adapters.oci.verify import MOST_SHOWN, verify_image
+
+        with open_image(layout, reference) as (files, image):
+            result = verify_image(files, image, read_statement(files, image))
+        if result.problems:
+            more = len(result.problems) - 1
+            raise ReprobuildError(
+                "E-IMAGE-VERIFY",
+                f"the image is not what it says: {result.problems[0]}"
+                + (f" (and {more} more)" if more else ""),
+                problems=result.problems[:MOST_SHOWN],
+            )
+        return result
+
+    def statement(self, layout: Path, *, reference: str = "") -> Mapping[str, Any]:
+        """The statement inside; raises E-IMAGE, E-IMAGE-VERIFY. Layers are not checked."""
+        from reprobuild.adapters.oci.statement import read_statement
+
+        with open_image(layout, reference) as (files, image):
+            return read_statement(files, image).statement
 
     def save(
         self, layout: Path, target: Path, *, reference: str = "", directory: bool = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from reprobuild.errors import ReprobuildError
@@ -51,15 +51,24 @@ def gzip_stream(pieces: Iterable[bytes], level: int, *, threads: int = 0) -> Ite
     """The gzip members for `pieces`, in order. `threads` (0: the machine's) moves no byte."""
     import deflate
 
+    return compressed_members(
+        pieces, lambda member: bytes(deflate.gzip_compress(member, level)), threads=threads
+    )
+
+
+def compressed_members(
+    pieces: Iterable[bytes], compress: Callable[[bytes], bytes], *, threads: int = 0
+) -> Iterator[bytes]:
+    """What `compress` makes of each MEMBER bytes of `pieces`, in order, on several cores."""
     count = threads or min(8, len(os.sched_getaffinity(0)))
-    pending: deque[Future[bytearray]] = deque()
-    pool = ThreadPoolExecutor(count, thread_name_prefix="gzip")
+    pending: deque[Future[bytes]] = deque()
+    pool = ThreadPoolExecutor(count, thread_name_prefix="compress")
     try:
         for member in members(pieces):
-            pending.append(pool.submit(deflate.gzip_compress, member, level))
+            pending.append(pool.submit(compress, member))
             if len(pending) >= 2 * count:
-                yield bytes(pending.popleft().result())
+                yield pending.popleft().result()
         while pending:
-            yield bytes(pending.popleft().result())
+            yield pending.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -138,7 +137,7 @@ def _blob_document(files: LayoutFiles, descriptor: Descriptor) -> bytes:
 
 def read_layout(files: LayoutFiles, reference: str = "") -> ImageFacts:
     """What the one image of a layout (the one called `reference`, where there are several) says
-    about itself; raises E-IMAGE. Layers are not read: see `verify_blobs`."""
+    about itself; raises E-IMAGE. Layers are not read."""
     parse_json(_document(files, "oci-layout"), "oci-layout")
     found = parse_index(_document(files, "index.json"))
     if reference:
@@ -157,44 +156,6 @@ def read_layout(files: LayoutFiles, reference: str = "") -> ImageFacts:
     manifest = _blob_document(files, descriptor)
     config, _ = parse_manifest(manifest)
     return facts(reference, descriptor.digest, manifest, _blob_document(files, config))
-
-
-def verify_blobs(files: LayoutFiles, image: ImageFacts) -> None:
-    """Reads every layer and checks digest, size and diffID; raises E-IMAGE-VERIFY."""
-    from reprobuild.adapters.builders.decompress import DAMAGE, decompressed
-
-    for layer in image.layers:
-        name = blob_name(layer.digest)
-        packed, size = hashlib.sha256(), 0
-        with files.open(name) as source:
-            while chunk := source.read(CHUNK):
-                packed.update(chunk)
-                size += len(chunk)
-        inner = hashlib.sha256()
-        try:
-            with files.open(name) as source:
-                magic = source.read(8)
-                source.seek(0)
-                stream = decompressed(source, magic)
-                while piece := stream.read(CHUNK):
-                    inner.update(piece)
-        except DAMAGE as error:
-            raise ReprobuildError(
-                "E-IMAGE-VERIFY", f"layer {layer.digest} cannot be read: {error}"
-            ) from error
-        for what, promised, got in (
-            ("digest", layer.digest.hex, packed.hexdigest()),
-            ("size", str(layer.size), str(size)),
-            ("diffID", layer.diff_id.hex, inner.hexdigest()),
-        ):
-            if promised != got:
-                raise ReprobuildError(
-                    "E-IMAGE-VERIFY",
-                    f"layer {layer.component or layer.digest} has the {what} {got}, not {promised}",
-                    component=layer.component,
-                    expected=promised,
-                    got=got,
-                )
 
 
 def blobs_of(image: ImageFacts, files: LayoutFiles) -> Iterator[tuple[str, int]]:

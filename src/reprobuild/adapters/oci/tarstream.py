@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from reprobuild.core import filelist
 from reprobuild.core.digest import Digest
+from reprobuild.core.filelist import Listed
 from reprobuild.core.imagetar import BLOCK, DIRECTORY, END, REGULAR, SYMLINK, Attributes, header
 from reprobuild.core.tree import Directory, File
 from reprobuild.ports import ContentStore
@@ -29,27 +33,52 @@ class Overrides:
         return found if found is not None else Attributes(default_mode, mtime=self.mtime)
 
 
-def tar_pieces(content: ContentStore, tree: Digest, overrides: Overrides) -> Iterator[bytes]:
-    """The tar of `tree`: each directory before what it holds, names in order of their bytes."""
-    yield from _entries(content, tree, b"", overrides)
+def tar_pieces(
+    content: ContentStore,
+    tree: Digest,
+    overrides: Overrides,
+    listed: Callable[[Listed], None] | None = None,
+) -> Iterator[bytes]:
+    """The tar of `tree`: each directory before what it holds, names in order of their bytes.
+
+    `listed` is told of every entry, its content's SHA-256 included, once its last byte was given.
+    """
+    yield from _entries(content, tree, b"", overrides, listed)
     yield END
 
 
 def _entries(
-    content: ContentStore, tree: Digest, prefix: bytes, overrides: Overrides
+    content: ContentStore,
+    tree: Digest,
+    prefix: bytes,
+    overrides: Overrides,
+    listed: Callable[[Listed], None] | None,
 ) -> Iterator[bytes]:
+    def tell(kind: str, said: Attributes, path: bytes, **what: Any) -> None:
+        if listed is not None:
+            listed(Listed(kind, said.mode, said.uid, said.gid, path=path, **{"size": 0, **what}))
+
     for name, entry in content.tree(tree).entries:
         path = prefix + name
         if isinstance(entry, Directory):
-            yield header(DIRECTORY, path, overrides.of(path, 0o755))
-            yield from _entries(content, entry.digest, path + b"/", overrides)
+            said = overrides.of(path, 0o755)
+            yield header(DIRECTORY, path, said)
+            tell(filelist.DIRECTORY, said, path)
+            yield from _entries(content, entry.digest, path + b"/", overrides, listed)
         elif isinstance(entry, File):
-            mode = 0o755 if entry.executable else 0o644
-            yield header(REGULAR, path, overrides.of(path, mode), size=entry.size)
+            said = overrides.of(path, 0o755 if entry.executable else 0o644)
+            yield header(REGULAR, path, said, size=entry.size)
+            hasher = hashlib.sha256()
             if entry.size:
                 with content.open_blob(entry.digest) as source:
                     while chunk := source.read(CHUNK):
+                        if listed is not None:
+                            hasher.update(chunk)
                         yield chunk
                 yield bytes(-entry.size % BLOCK)
+            kind = filelist.EXECUTABLE if entry.executable else filelist.FILE
+            tell(kind, said, path, size=entry.size, content=hasher.hexdigest())
         else:
-            yield header(SYMLINK, path, overrides.of(path, 0o777), target=entry.target)
+            said = overrides.of(path, 0o777)
+            yield header(SYMLINK, path, said, target=entry.target)
+            tell(filelist.LINK, said, path, target=entry.target)

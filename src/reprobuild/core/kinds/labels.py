@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
@@ -42,6 +43,10 @@ class ComponentFacts:
     archs: Sequence[str] = ()
     python: Sequence[str] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
+    licence: str = ""
+    """As the component's file states it: an SPDX expression, or a name."""
+    modified: Mapping[str, str] = field(default_factory=dict)
+    """Why files that a pattern takes differ from the tracked ones of the same place."""
 
 
 def compact(version: str) -> str:
@@ -72,58 +77,76 @@ def release_labels(
     output: Output, components: Sequence[ComponentFacts], reference: str, dirty: Sequence[str]
 ) -> dict[str, str]:
     """Every label that is known before the build."""
-    release = output.release
-    assert release is not None
-    prefix = release.label_prefix
+    return labels_of(statement("", output, components, reference, dirty))
+
+
+def labels_of(document: Mapping[str, Any]) -> dict[str, str]:
+    """The labels that follow from a statement; of one from inside an image, all of them.
+
+    `reprobuild/data/verify.py` says the same inside images, and a test holds the two together.
+    """
+    release: Mapping[str, Any] = document["release"]
+    components: Sequence[Mapping[str, Any]] = document["components"]
+    prefix, reference = release["label_prefix"], release["reference"]
     labels = {
-        "org.opencontainers.image.created": f"{release.date.isoformat()}T00:00:00Z",
-        "org.opencontainers.image.title": release.title or release.codename,
+        "org.opencontainers.image.created": f"{release['date']}T00:00:00Z",
+        "org.opencontainers.image.title": release["title"] or release["codename"],
         "org.opencontainers.image.version": reference.rpartition(":")[2],
-        f"{prefix}.release.codename": release.codename,
-        f"{prefix}.release.date": release.date.isoformat(),
-        f"{prefix}.release.revision": release.revision,
-        f"{prefix}.release.components": ",".join(c.name for c in components),
-        f"{prefix}.isolation.required": release.isolation.value,
+        f"{prefix}.release.codename": release["codename"],
+        f"{prefix}.release.date": release["date"],
+        f"{prefix}.release.revision": release["revision"],
+        f"{prefix}.release.components": ",".join(row["name"] for row in components),
+        f"{prefix}.isolation.required": release["isolation"],
     }
-    if release.model_revision:
-        labels[f"{prefix}.model.revision"] = release.model_revision
-    if dirty:
-        labels[f"{prefix}.dirty"] = ",".join(sorted(dirty))
-    for name, version in release.runtime.items():
+    if release["model_revision"]:
+        labels[f"{prefix}.model.revision"] = release["model_revision"]
+    if release["dirty"]:
+        labels[f"{prefix}.dirty"] = ",".join(release["dirty"])
+    if release["cache_fingerprint"]:
+        labels[f"{prefix}.cache.fingerprint"] = release["cache_fingerprint"]
+    for name, version in release["runtime"].items():
         labels[f"{prefix}.runtime.{name}"] = version
-    for component in components:
-        stem = f"{prefix}.{component.name}"
-        labels[f"{stem}.drv"] = str(component.drv)
-        if component.version:
-            labels[f"{stem}.version"] = component.version
-        if component.archs:
-            labels[f"{stem}.cuda.archs"] = ",".join(component.archs)
-        if component.source is not None:
-            labels.update(_source_labels(stem, component.source))
-    labels.update(output.image.labels if output.image else {})
+    for row in components:
+        stem = f"{prefix}.{row['name']}"
+        labels[f"{stem}.drv"] = row["drv"]
+        if "tree" in row:
+            labels[f"{stem}.tree"] = row["tree"]
+        if row["version"]:
+            labels[f"{stem}.version"] = row["version"]
+        if row["archs"]:
+            labels[f"{stem}.cuda.archs"] = ",".join(row["archs"])
+        if "source" in row:
+            labels.update(_source_labels(stem, row["source"]))
+    labels.update(release["labels"])
     return labels
 
 
-def _source_labels(stem: str, source: SourceFacts) -> dict[str, str]:
+def _source_labels(stem: str, source: Mapping[str, Any]) -> dict[str, str]:
     labels = {
-        f"{stem}.repo": source.repository,
-        f"{stem}.ref": source.ref,
-        f"{stem}.commit": source.base,
-        f"{stem}.integration.tree": source.tree,
+        f"{stem}.repo": source["repository"],
+        f"{stem}.ref": source["ref"],
+        f"{stem}.commit": source["base"],
+        f"{stem}.integration.tree": source["integration_tree"],
     }
-    if source.strategy:
-        labels[f"{stem}.integration.strategy"] = source.strategy
-        labels[f"{stem}.integration.prs"] = ",".join(str(n) for n, _, _, _ in source.heads)
+    if source["strategy"]:
+        heads: Sequence[Mapping[str, Any]] = source["heads"]
+        labels[f"{stem}.integration.strategy"] = source["strategy"]
+        labels[f"{stem}.integration.prs"] = ",".join(str(h["number"]) for h in heads)
         labels[f"{stem}.integration.heads"] = ",".join(
-            f"{n}@{head}:{disposition}" for n, head, disposition, _ in source.heads
+            f"{h['number']}@{h['head']}:{h['disposition']}" for h in heads
         )
-        labels[f"{stem}.patch_sha256"] = source.patch_sha256
-        labels[f"{stem}.patch_digest"] = source.patch_digest
+        labels[f"{stem}.patch_sha256"] = source["patch_sha256"]
+        labels[f"{stem}.patch_digest"] = source["patch_digest"]
     return labels
 
 
 def statement(
-    output_name: str, output: Output, components: Sequence[ComponentFacts], reference: str
+    output_name: str,
+    output: Output,
+    components: Sequence[ComponentFacts],
+    reference: str,
+    dirty: Sequence[str] = (),
+    fingerprint: str = "",
 ) -> dict[str, Value]:
     """The release document's part that can lie inside its own image; trees are added later."""
     release = output.release
@@ -131,8 +154,11 @@ def statement(
     rows: list[Value] = []
     for component in components:
         row: dict[str, Value] = {
+            "archs": list(component.archs),
             "cuda": [{"archs": list(component.archs), "file": path} for path in component.cuda],
             "drv": str(component.drv),
+            "licence": component.licence,
+            "modified": dict(component.modified),
             "name": component.name,
             "paths": list(component.paths),
             "python": list(component.python),
@@ -158,9 +184,13 @@ def statement(
         "components": rows,
         "format": 0,
         "release": {
+            "cache_fingerprint": fingerprint,
             "codename": release.codename,
             "date": release.date.isoformat(),
+            "dirty": sorted(dirty),
             "isolation": release.isolation.value,
+            "label_prefix": release.label_prefix,
+            "labels": dict(output.image.labels) if output.image else {},
             "model_revision": release.model_revision,
             "output": output_name,
             "reference": reference,
