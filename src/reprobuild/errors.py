@@ -118,6 +118,31 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "E-ENCODING": Code(
             Exit.INPUT, "bytes that are not in canonical form", "obtain the document again"
         ),
+        "E-BUNDLE": Code(
+            Exit.INPUT,
+            "a bundle or inventory was changed, cut short or never was one",
+            "copy it again and compare its digest with the one that export printed",
+        ),
+        "E-BUNDLE-LIMIT": Code(
+            Exit.INPUT,
+            "a bundle says sizes that no honest one has",
+            "do not use it; ask for it again from whom it came",
+        ),
+        "E-BUNDLE-INCOMPLETE": Code(
+            Exit.INPUT,
+            "a bundle lacks an object that it needs",
+            "export it again; for a delta, import the bundle that it builds on first",
+        ),
+        "E-BUNDLE-BASE": Code(
+            Exit.INPUT,
+            "a delta builds on something that this store does not have",
+            "import the base first, or export again with `--have` an inventory of this store",
+        ),
+        "E-TOOLKIT": Code(
+            Exit.ENVIRONMENT,
+            "the tool cannot be packed into a bundle",
+            "install what is named, or export with --no-tool",
+        ),
         "E-DIGEST": Code(Exit.INPUT, "text that is no digest", "check the digest for typing slips"),
         "E-NAME": Code(
             Exit.INPUT, "a name that is not allowed", "use letters, digits, '-', '_' and '+'"
@@ -320,6 +345,23 @@ CODES: Mapping[str, Code] = MappingProxyType(
             Exit.OFFLINE,
             "the network is off and something needed is not here",
             "run once without --offline, import a bundle, or name a file:// mirror under [mirrors]",
+        ),
+        # -- 9: trust ----------------------------------------------------------------------
+        "E-BUNDLE-UNTRUSTED": Code(
+            Exit.CHECK,
+            "no key that is trusted here signed the bundle",
+            "name the signer's public key with --trust, or import with --unsigned: then content "
+            "counts, but no record of a build does",
+        ),
+        "E-INVENTORY-REPLAY": Code(
+            Exit.CHECK,
+            "an inventory is older than one that was used before",
+            "make a new one with `reprobuild inventory`",
+        ),
+        "E-PROOF": Code(
+            Exit.CHECK,
+            "a bundle does not prove that it can be rebuilt",
+            "export it with --prove, or import without --require-proof",
         ),
         # -- 10: environment --------------------------------------------------------------
         "E-LOCK-WRITE": Code(

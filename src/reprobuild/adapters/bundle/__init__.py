@@ -1,0 +1,1 @@
+"""Bundles on the disk: writing, reading, and what makes one start itself."""

@@ -1,0 +1,92 @@
+"""What the commands around bundles ask of the world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from reprobuild.adapters.bundle.head import make_boot, make_head
+from reprobuild.adapters.bundle.projecttree import capture_project, write_project
+from reprobuild.adapters.bundle.reader import BundleReader
+from reprobuild.adapters.bundle.writer import Plan, Written, compressor, write_bundle
+from reprobuild.core.bundle.format import Entry
+from reprobuild.core.bundle.manifest import Manifest
+from reprobuild.core.digest import Digest
+from reprobuild.core.encoding import Value
+
+if TYPE_CHECKING:
+    from reprobuild.adapters.store.store import LocalStore
+    from reprobuild.settings import Settings
+
+
+class Bundles:
+    """Bundle files over one store."""
+
+    def __init__(self, store: LocalStore, settings: Settings) -> None:
+        self._store, self._settings = store, settings
+
+    def reader(self, path: Path) -> BundleReader:
+        """An opened bundle, its index checked."""
+        return BundleReader(path)
+
+    def toolkit(self, wheels: Sequence[Path]) -> tuple[bytes, str]:
+        """The tool as a bundle carries it, and what it is, in words."""
+        from reprobuild.adapters.bundle.toolkit import make_toolkit
+
+        kit = make_toolkit(wheels)
+        pythons = ", ".join(f"3.{v[1:]}" for v in kit.pythons)
+        return kit.archive, f"for Python {pythons}; with {', '.join(kit.programs) or 'no programs'}"
+
+    def write(
+        self,
+        path: Path,
+        manifest: Manifest,
+        entries: Sequence[Entry],
+        open_: Callable[[Entry], BinaryIO],
+        *,
+        tool: tuple[bytes, str] = (b"", ""),
+        sign: Callable[[Digest], list[Value]],
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Written:
+        """Writes a bundle file; an interrupted call for the same content is taken up."""
+        archive, description = tool
+        head, boot = make_head(archive), make_boot(archive)
+        whole = replace(
+            manifest,
+            compressor=compressor(),
+            tool=description,
+            head=Digest.of(head).hex,
+            boot=Digest.of(boot).hex,
+        )
+        plan = Plan(whole.document(), tuple(entries), open_, head, boot)
+        return write_bundle(path, plan, sign, progress)
+
+    def capture_project(self, directory: Path, paths: Iterable[str]) -> Digest:
+        """A project's files as a tree."""
+        return capture_project(self._store, directory, paths)
+
+    def write_project(self, tree: Digest, directory: Path) -> list[str]:
+        """A project's files in a directory; the names that are new."""
+        return write_project(self._store, tree, directory)
+
+    def next_inventory(self) -> tuple[bytes, int]:
+        """(16 bytes that name this store, a number above all before): for an inventory.
+
+        Kept in a root of its own that keeps nothing else.
+        """
+        import secrets
+
+        from reprobuild.core.encoding import decode, encode
+
+        name = "inventory=counter"
+        data = self._store.root(name)
+        found = decode(data) if data is not None else None
+        state = found if isinstance(found, dict) else {}
+        store = str(state.get("store") or secrets.token_hex(16))
+        counter = state.get("counter", 0)
+        number = (counter if isinstance(counter, int) else 0) + 1
+        keep: Value = {"drvs": [], "records": [], "trees": []}
+        self._store.set_root(name, encode({"counter": number, "keep": keep, "store": store}))
+        return bytes.fromhex(store), number

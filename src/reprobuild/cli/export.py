@@ -1,0 +1,163 @@
+"""export: the closure of installables as one file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reprobuild.cli.options import in_flake
+from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.app import App
+    from reprobuild.core.graph import Graph
+    from reprobuild.engine.transfer import Held, Shipment
+
+
+@click.command()
+@click.argument("installables", nargs=-1)
+@click.option("-o", "--output", required=True, metavar="FILE", help="The bundle's file.")
+@click.option("--sources", is_flag=True, help="All that a rebuild needs, and the tool.")
+@click.option("--have", metavar="INVENTORY", help="Leave out what this inventory says is there.")
+@click.option("--no-tool", is_flag=True, help="Without the tool itself.")
+@click.option(
+    "--tool-wheels",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIR",
+    help="Wheels of the dependencies for other versions of Python.",
+)
+@click.option("--dry-run", is_flag=True, help="Say the size, write nothing.")
+@click.pass_obj
+def export(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
+    """Write what installables need into one file."""
+    app, names = in_flake(app, installables)
+    if options["tool_wheels"] and (options["no_tool"] or not options["sources"]):
+        raise ReprobuildError("E-USAGE", "--tool-wheels goes with --sources, and not --no-tool")
+    with app.store.lease():
+        shipment = _plan(app, names, options)
+        size = {"content_bytes": shipment.size, "objects": len(shipment.entries)}
+        if options["have"] is not None:
+            size |= {"full_bytes": shipment.full_size, "full_objects": shipment.full_objects}
+        if options["dry_run"]:
+            document: dict[str, Any] = {**size, "bundle_digest": None, "bytes": None}
+        else:
+            _say(app, shipment, options)
+            document = {**size, **_write(app, shipment, options)}
+    document["requires"] = [str(d) for d in shipment.manifest.requires.closures] + [
+        str(d) for d in shipment.manifest.requires.trees
+    ]
+    app.quiet()
+    _print(app, options["output"], document)
+
+
+def _plan(app: App, names: tuple[str, ...], options: dict[str, Any]) -> Shipment:
+    from reprobuild.cli.evaluation import evaluate
+    from reprobuild.core.bundle.project import project_paths
+    from reprobuild.engine.transfer import Exporter
+
+    graph, targets = evaluate(app, names)
+    located = {name: place for target in targets for name, place in target.located.items()}
+    if options["sources"]:
+        _fetch(app, graph, [place.drv for place in located.values()])
+    project = app.bundles.capture_project(app.flake_dir, project_paths(app.project))
+    return Exporter(app.store).plan(
+        graph,
+        located,
+        sources=options["sources"],
+        project=project,
+        git={},
+        held=_held(app, options["have"]),
+    )
+
+
+def _fetch(app: App, graph: Graph, drvs: list[Any]) -> None:
+    """Brings in fetched inputs that this store never needed, since results stood for them."""
+    from reprobuild.core.derivation import Isolation
+    from reprobuild.engine.realize import Wishes
+    from reprobuild.engine.scheduler import Limits
+
+    fixed = sorted(
+        d
+        for d in graph.closure(drvs)
+        if (f := graph.nodes[d].fixed) is not None and f.kind != "git-tree"
+    )
+    wish = Wishes(Isolation.FULL, Limits(jobs=4, cores=4, memory=2**32))
+    app.realizer(Isolation.FULL).realize(graph, fixed, wish)
+
+
+def _held(app: App, inventory: str | None) -> Held | None:
+    from reprobuild.core.bundle.inventory import decode_inventory
+    from reprobuild.engine.inventory import what_is_held
+
+    if inventory is None:
+        return None
+    try:
+        data = Path(inventory).read_bytes()
+    except OSError as error:
+        raise ReprobuildError("E-USAGE", f"cannot read {inventory}: {error.strerror}") from error
+    found = decode_inventory(data)
+    return what_is_held(app.store, found.closures, found.trees)
+
+
+def _say(app: App, shipment: Shipment, options: dict[str, Any]) -> None:
+    """The size comes first."""
+    if app.settings.quiet:
+        return
+    whole = f" of {shipment.full_size / 2**20:.1f}" if options["have"] else ""
+    text = f"{len(shipment.entries)} objects, {shipment.size / 2**20:.1f}{whole} MiB of content"
+    click.echo(text, err=True)
+
+
+def _write(app: App, shipment: Shipment, options: dict[str, Any]) -> dict[str, Any]:
+    from reprobuild.core.bundle.signing import BUNDLE, sign
+    from reprobuild.core.encoding import encode
+    from reprobuild.engine.inventory import memo_root
+
+    tool = (b"", "")
+    if options["sources"] and not options["no_tool"]:
+        tool = app.bundles.toolkit([Path(d) for d in options["tool_wheels"]])
+    app.store.barrier()
+    closure = shipment.manifest.keep
+    app.store.set_root(
+        memo_root(closure),
+        encode(
+            {
+                "closure": closure.document(),
+                "keep": {"drvs": [], "records": [], "trees": []},
+            }
+        ),
+    )
+    written = app.bundles.write(
+        Path(options["output"]),
+        shipment.manifest,
+        shipment.entries,
+        shipment.open,
+        tool=tool,
+        sign=lambda digest: sign(None, BUNDLE, digest),
+    )
+    return {
+        "bundle_digest": str(written.digest),
+        "bytes": written.size,
+        "closure": str(closure.digest),
+        "resumed_pieces": written.resumed,
+        "signed": False,
+        "tool": tool[1],
+    }
+
+
+def _print(app: App, path: str, document: dict[str, Any]) -> None:
+    if app.json:
+        click.echo(json.dumps(document, indent=2, sort_keys=True))
+        return
+    if document["bytes"] is None:
+        size = document["content_bytes"] / 2**20
+        click.echo(f"{document['objects']} objects, {size:.1f} MiB of content")
+        return
+    click.echo(f"{path}  {document['bundle_digest']}")
+    click.echo(f"  {document['objects']} objects, {document['bytes'] / 2**20:.1f} MiB")
+    for name in document["requires"]:
+        click.echo(f"  needs {name}")

@@ -1,0 +1,67 @@
+"""import: a bundle into the store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.app import App
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--trust", multiple=True, metavar="KEY", help="A public key to believe.")
+@click.option("--unsigned", is_flag=True, help="Take content, but no record of a build.")
+@click.option("--project", metavar="DIR", help="Write the flake and its files there.")
+@click.pass_obj
+def import_(app: App, /, file: str, **options: Any) -> None:
+    """Bring a bundle into the store."""
+    from reprobuild.engine.transfer_import import Importer
+
+    with app.bundles.reader(Path(file)) as bundle:
+        trusted = False
+        if not options["unsigned"]:
+            raise ReprobuildError(
+                "E-BUNDLE-UNTRUSTED", f"{file} bears no signature of a trusted key", file=file
+            )
+        bundle.check_head()
+        with app.store.lease():
+            done = Importer(app.store).run(bundle, trusted=trusted)
+            manifest = done.manifest
+            document: dict[str, Any] = {
+                "bundle_digest": str(bundle.digest),
+                **done.counts(),
+                "kind": manifest.kind,
+                "outputs": {
+                    name: {"drv": str(w.drv), "tree": str(w.tree)}
+                    for name, w in manifest.outputs.items()
+                },
+                "trusted": trusted,
+            }
+            if options["project"] is not None and manifest.project is not None:
+                directory = Path(options["project"])
+                document["project"] = str(directory.absolute())
+                app.bundles.write_project(manifest.project, directory)
+    app.quiet()
+    _print(app, document)
+
+
+def _print(app: App, document: dict[str, Any]) -> None:
+    if app.json:
+        click.echo(json.dumps(document, indent=2, sort_keys=True))
+        return
+    added = ", ".join(f"{n} {what}" for what, n in document["added"].items()) or "nothing"
+    size = document["bytes_added"] / 2**20
+    click.echo(f"added {added} ({size:.1f} MiB); {document['present']} were here")
+    for name, row in document["outputs"].items():
+        click.echo(f"{name}  {row['tree']}")
+    if document["records_left_out"]:
+        click.echo(f"{document['records_left_out']} records do not count: nobody vouches for them")
+    if "project" in document:
+        click.echo(f"project in {document['project']}")

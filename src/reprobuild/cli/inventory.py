@@ -1,0 +1,46 @@
+"""inventory: what the store has, small enough to carry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from reprobuild.app import App
+
+
+@click.command()
+@click.option("-o", "--output", metavar="FILE", help="Write it there (else: base64).")
+@click.pass_obj
+def inventory(app: App, /, output: str | None) -> None:
+    """Say what the store has, for `export --have` on the other side."""
+    import base64
+
+    from reprobuild.core.bundle.inventory import QR_BYTES, Inventory
+    from reprobuild.engine.inventory import take_stock
+
+    with app.store.lease():
+        closures, trees = take_stock(app.store)
+        store, counter = app.bundles.next_inventory()
+    data = Inventory(store, counter, closures, trees).signed(None).encode()
+    document = {
+        "bytes": len(data),
+        "closures": [str(d) for d in closures],
+        "counter": counter,
+        "fits_qr_code": len(data) <= QR_BYTES,
+        "inventory": base64.b64encode(data).decode(),
+        "store": store.hex(),
+        "trees": [str(d) for d in trees],
+    }
+    if output is not None:
+        app.replace_file(Path(output), data)
+    if app.json:
+        click.echo(json.dumps(document, indent=2, sort_keys=True))
+    elif output is None:
+        click.echo(document["inventory"])
+    else:
+        what = f"{len(closures)} closures, {len(trees)} single trees"
+        click.echo(f"{output}: {what}, {len(data)} bytes")

@@ -1,0 +1,1 @@
+"""Bundles and inventories as bytes: pure."""
