@@ -12,21 +12,33 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
+    from reprobuild.cli.evaluation import Target
     from reprobuild.core.digest import Digest
     from reprobuild.core.graph import Graph
 
 
 @click.command()
 @click.argument("installable")
-@click.argument("derivation")
+@click.argument("derivation", required=False)
+@click.option("--rebuilt", is_flag=True, help="The fields that differ from the last record.")
 @click.pass_obj
-def why(app: App, /, installable: str, derivation: str) -> None:
-    """The path by which INSTALLABLE reaches DERIVATION (a name, or a drv digest)."""
+def why(app: App, /, installable: str, derivation: str | None, rebuilt: bool) -> None:
+    """The path by which INSTALLABLE reaches DERIVATION (a name, or a drv digest).
+
+    With --rebuilt: what made its recipe another one than when INSTALLABLE was last realized;
+    without DERIVATION, of the installable itself.
+    """
     from reprobuild.cli.evaluation import evaluate
 
     app, names = in_flake(app, (installable,))
     graph, targets = evaluate(app, names)
     start = next(iter(targets[0].located.values())).drv
+    if rebuilt:
+        end = find_derivation(graph, derivation) if derivation else start
+        _rebuilt(app, targets[0], graph, end)
+        return
+    if derivation is None:
+        raise ReprobuildError("E-USAGE", "say which derivation, by name or digest")
     end = find_derivation(graph, derivation)
     path = graph.path(start, end)
     if not path:
@@ -37,6 +49,22 @@ def why(app: App, /, installable: str, derivation: str) -> None:
         return
     for depth, digest in enumerate(path):
         click.echo(f"{'  ' * depth}{graph.nodes[digest].name}  {digest.short}")
+
+
+def _rebuilt(app: App, target: Target, graph: Graph, end: Digest) -> None:
+    from reprobuild.engine.rebuilt import last_realized, why_rebuilt
+    from reprobuild.engine.recall import root_name
+
+    name = next(iter(target.located))
+    store = app.store
+    last = last_realized(store, root_name(name, app.flake_dir), name)
+    roots = {n: place.drv for n, place in target.located.items()}
+    found = why_rebuilt(graph, roots, last, end, store, list(target.evaluation.components))
+    if app.json:
+        click.echo(json.dumps(found.document(), indent=2, sort_keys=True))
+        return
+    for line in found.lines():
+        click.echo(line)
 
 
 def find_derivation(graph: Graph, text: str) -> Digest:

@@ -220,6 +220,8 @@ class _Sorting:
         fixed = change.fixed[1] or change.fixed[0]
         if fixed is not None:
             return [self._leaf(change, fixed)] if change.kind is not Kind.INHERITS else []
+        if change.kind in (Kind.ADDED, Kind.REMOVED):
+            return [self._step(change)]
         if change.kind is not Kind.ROOT:
             return []
         if not change.fields:
@@ -238,6 +240,15 @@ class _Sorting:
         for cause in causes:
             cause.title = f"{_where(cause, change)}: {_fields(cause.fields)}"
         return causes
+
+    def _step(self, change: NodeChange) -> Cause:
+        """A build that one side has not: with its component, or a step of its own."""
+        component = component_of(change.name, self.components, self.outputs)
+        whole = self.found.get(f"component:{component}")
+        if whole is not None:
+            return whole
+        word = "added" if change.kind is Kind.ADDED else "removed"
+        return self._take(f"step:{change.key}", "recipe", f"{change.name}: {word}", component)
 
     def _leaf(self, change: NodeChange, fixed: Mapping[str, Value]) -> Cause:
         origin = change.origin[1] or change.origin[0]
@@ -278,19 +289,22 @@ class _Sorting:
                 if c.builder in ("builtin:image", "builtin:statement")]  # fmt: skip
 
     def _merge_recipes(self) -> None:
-        """One cause for one change of a component, in however many derivations it stands."""
-        same: dict[tuple[str, bytes], Cause] = {}
-        for key in [k for k, c in self.found.items() if c.kind == "recipe"]:
+        """One cause for one change, in however many recipes it stands."""
+        same: dict[bytes, list[Cause]] = {}
+        for key in [k for k in self.found if k.startswith("recipe:")]:
             cause = self.found[key]
             text = encode([row.document() for row in cause.fields])
-            first = same.setdefault((cause.component, text), cause)
-            if first is not cause:
+            same.setdefault(text, []).append(cause)
+        for first, *others in same.values():
+            if not others:
+                continue
+            names = sorted({c.component or c.nodes[0] for c in (first, *others)})
+            for cause in others:
                 first.nodes += cause.nodes
-                del self.found[key]
-        for cause in same.values():
-            if len(cause.nodes) > 1:
-                where = cause.component or cause.nodes[0]
-                cause.title = f"{where} ({len(cause.nodes)} recipes): {_fields(cause.fields)}"
+                del self.found[cause.key]
+            first.component = names[0] if len(names) == 1 else ""
+            first.details = list(first.nodes)
+            first.title = f"{_names(names)} ({len(first.nodes)} recipes): {_fields(first.fields)}"
 
 
 def _where(cause: Cause, change: NodeChange) -> str:

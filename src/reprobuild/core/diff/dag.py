@@ -147,16 +147,19 @@ class _Walk:
         self.result = GraphDiff()
         self._keys: dict[tuple[str, str], str] = {}
         self._names: dict[str, int] = {}
+        self._roots: Sequence[tuple[str, str]] = ()
+        self._closures: dict[int, set[str]] = {}
 
     def key(self, name: str) -> str:
         count = self._names[name] = self._names.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
 
     def run(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self._roots = pairs
         stack: list[tuple[str, str, bool]] = [(o, n, False) for o, n in reversed(pairs)]
         while stack:
             old, new, ready = stack.pop()
-            if (old, new) in self._keys or old == new:
+            if (old, new) in self._keys or old == new or self._elsewhere(old, new):
                 continue
             nodes = (self._look(0, old), self._look(1, new))
             children = self._children(*nodes)
@@ -165,6 +168,26 @@ class _Walk:
                 stack += [(o, n, False) for o, n in reversed(children) if o != n]
                 continue
             self._emit(old, new, nodes, children)
+
+    def _elsewhere(self, old: str, new: str) -> bool:
+        """Whether what one side lacks in this role has another role there: nothing came or went."""
+        if (old and new) or (old, new) in self._roots:
+            return False
+        return (old or new) in self._closure(1 if old else 0)
+
+    def _closure(self, side: int) -> set[str]:
+        """All derivations of a side; walked only when something seems to come or go."""
+        if side not in self._closures:
+            found: set[str] = set()
+            stack = [pair[side] for pair in self._roots if pair[side]]
+            while stack:
+                drv = stack.pop()
+                if drv not in found:
+                    found.add(drv)
+                    node = self.looks[side](drv)
+                    stack += node.inputs.values() if node is not None else ()
+            self._closures[side] = found
+        return self._closures[side]
 
     def _look(self, side: int, drv: str) -> Node | None:
         if not drv:

@@ -1,0 +1,258 @@
+"""The report as one page that needs nothing else: no network, no script of anybody's.
+
+What is foreign (titles, paths, code) is only ever text; the page's policy allows its own script
+and style by digest, and nothing from anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from reprobuild.adapters.diff.drawing import drawing
+from reprobuild.adapters.diff.parts import (
+    component,
+    facts,
+    kernel_rows,
+    layer_table,
+    pair_table,
+    pull,
+    tag,
+)
+from reprobuild.core.diff.text import plural, size
+
+Doc = Mapping[str, Any]
+
+
+def render_page(doc: Doc) -> str:
+    """The page for a document (core/diff/report.py)."""
+    here = files("reprobuild.adapters.diff")
+    style = (here / "page.css").read_text("utf-8")
+    script = (here / "page.js").read_text("utf-8")
+    policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
+    title = f"{doc['old']['name']} → {doc['new']['name']}"
+    return "".join(
+        (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+            f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
+            f"<title>{escape(title)} – what changed</title>\n",
+            f"<style>{style}</style>\n</head>\n<body>\n",
+            '<a class="skip" href="#main">Skip to the report</a>\n',
+            *_head(doc),
+            '<main id="main">\n',
+            *_body(doc),
+            "</main>\n",
+            f"<script>{script}</script>\n</body>\n</html>\n",
+        )
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{b64encode(digest).decode()}'"
+
+
+def _head(doc: Doc) -> Iterator[str]:
+    yield "<header>\n<h1>What changed</h1>\n"
+    for word, side in (("Old", doc["old"]), ("New", doc["new"])):
+        reference = f" <code>{escape(side['reference'])}</code>" if side["reference"] else ""
+        yield f'<p class="sides">{word}: <strong>{escape(side["name"])}</strong>{reference}</p>\n'
+    yield "</header>\n"
+    yield '<div class="bar" role="search">\n'
+    yield '<label for="filter">Filter</label><input id="filter" type="search" autocomplete="off">\n'
+    yield '<button id="fold" type="button" aria-pressed="false" hidden>Open all</button>\n'
+    yield '<button id="theme" type="button" hidden>Dark or light</button>\n'
+    yield '<span id="status" role="status" class="dim"></span>\n</div>\n'
+
+
+def _body(doc: Doc) -> Iterator[str]:
+    if doc["equal"]:
+        yield "<p>Nothing differs.</p>\n"
+        return
+    yield from _warnings(doc)
+    yield from _cards(doc)
+    yield from _causes(doc)
+    yield from _section("Pull requests", [pull(row) for row in doc["pull_requests"]])
+    changed = {n: c for n, c in doc["components"].items() if c["status"] != "kept"}
+    kept = sorted(set(doc["components"]) - set(changed))
+    rows = [component(name, row) for name, row in changed.items()]
+    tail = f'<p class="dim">Kept as they were: {escape(", ".join(kept))}</p>\n' if kept else ""
+    yield from _section("Components", rows, tail)
+    yield from _packages(doc)
+    yield from _derivations(doc)
+    yield from _kernels(doc)
+    yield from _layers(doc)
+    for title, key in (
+        ("Environment", "environment"),
+        ("Serving defaults", "serving"),
+        ("Release facts", "release"),
+        ("Labels", "labels"),
+    ):
+        if doc[key]:
+            table = pair_table(title, doc[key])
+            yield f'<section id="{key}">\n<h2>{title}</h2>\n{table}</section>\n'
+    yield from _documents(doc)
+
+
+def _section(title: str, rows: list[str], tail: str = "") -> Iterator[str]:
+    if rows or tail:
+        name = title.lower().replace(" ", "-")
+        yield f'<section id="{name}">\n<h2>{title}</h2>\n'
+        if rows:
+            yield '<ul class="rows">\n' + "".join(rows) + "</ul>\n"
+        yield tail + "</section>\n"
+
+
+def _warnings(doc: Doc) -> Iterator[str]:
+    for row in doc["not_reproducible"]:
+        trees = row["conflict"] or [row["old"], row["new"]]
+        shown = ", ".join(f"<code>{escape(str(tree))}</code>" for tree in trees)
+        yield (
+            f'<p class="warn"><strong>Not reproducible: {escape(row["derivation"])}</strong><br>'
+            f"One recipe gave different trees: {shown}</p>\n"
+        )
+    for kind, title in (
+        ("kernel-lost", "Kernels were lost"),
+        ("downgrade", "Something went back"),
+        ("isolation-weaker", "Isolation is weaker"),
+    ):
+        rows = doc["checks"][kind]
+        if rows:
+            more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
+            shown = "; ".join(escape(row) for row in rows[:8])
+            yield f'<p class="warn"><strong>{title}:</strong> {shown}{more}</p>\n'
+
+
+def _cards(doc: Doc) -> Iterator[str]:
+    changed = sum(c["status"] != "kept" for c in doc["components"].values())
+    layers, derivations, kernels = doc["layers"], doc["derivations"], doc["kernels"]
+    cards = [
+        ("Root causes", str(len(doc["causes"])), ""),
+        ("Components", str(changed), f"of {len(doc['components'])} changed"),
+        ("Pull requests", str(len(doc["pull_requests"])), "came, went or moved"),
+    ]
+    if derivations["compared"]:
+        same = derivations["outputs"]["identical"]
+        note = f"{derivations['equal']} equal" + (f", {same} came out identical" if same else "")
+        cards.append(("Derivations", str(derivations["changed"]), note))
+    if kernels["compared"]:
+        counts = kernels["counts"]
+        moved = counts["added"] + counts["removed"] + counts["changed"]
+        cards.append(("Kernels", str(moved), "changed"))
+    if layers["compared"]:
+        pull_size = size(layers["bytes_to_pull"])
+        cards.append(("To pull", pull_size, f"{plural(len(layers['kept']), 'layer')} kept"))
+    yield '<dl class="cards">\n'
+    for title, value, note in cards:
+        yield f"<div><dt>{title}</dt><dd>{escape(value)}<small>{escape(note)}</small></dd></div>\n"
+    yield "</dl>\n"
+
+
+def _causes(doc: Doc) -> Iterator[str]:
+    rows = []
+    for cause in doc["causes"]:
+        follows = ""
+        if cause["inherits"]:
+            follows = f' <span class="dim">{plural(cause["inherits"], "derivation")} follow</span>'
+        head = f"{tag('root', cause['kind'])} {escape(cause['title'])}{follows}"
+        inner = "".join(f"<li>{escape(line)}</li>" for line in cause["details"])
+        lists = f"<ul>{inner}</ul>" if inner else ""
+        fields = "".join(
+            facts([("field", row["field"]), ("old", row.get("old")), ("new", row.get("new"))])
+            for row in cause["fields"]
+        )
+        reach = cause["reaches"]
+        told = facts(
+            [
+                ("components", ", ".join(reach["components"])),
+                ("derivations", reach["derivations"]),
+                ("kernels", reach["kernels"]),
+                ("layers", ", ".join(reach["layers"] or ())),
+                ("bytes", size(reach["bytes"]) if reach["layers"] else None),
+            ]
+        )
+        rows.append(
+            f"<li data-row><details><summary>{head}</summary>{lists}{fields}<h3>Reaches</h3>{told}"
+            "</details></li>\n"
+        )
+    yield from _section("Why", rows)
+
+
+def _packages(doc: Doc) -> Iterator[str]:
+    rows = [
+        f"<tr data-row><td>{escape(name)}</td><td>{escape(row['old'] or '–')}</td>"
+        f"<td>{escape(row['new'] or '–')}</td><td>{escape(source)}"
+        f"{' (toolchain)' if row['toolchain'] else ''}</td></tr>\n"
+        for source, packages in doc["inputs"].items()
+        for name, row in packages.items()
+    ]
+    if rows:
+        head = "<tr><th>package</th><th>old</th><th>new</th><th>input</th></tr>\n"
+        yield '<section id="dependencies">\n<h2>Dependencies</h2>\n'
+        yield '<div class="scroll" tabindex="0" role="region" aria-label="Dependencies"><table>\n'
+        yield f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table></div></section>\n"
+
+
+def _derivations(doc: Doc) -> Iterator[str]:
+    row = doc["derivations"]
+    if not row["compared"]:
+        return
+    yield '<section id="derivations">\n<h2>Derivations</h2>\n'
+    if doc["graph"]:
+        yield (
+            '<p class="dim">Inputs on the left, the image on the right. A thick frame is a root '
+            "cause, a dashed one inherits. Choosing a box filters the page.</p>\n"
+            '<div class="scroll" tabindex="0" role="region" aria-label="Graph of derivations">\n'
+        )
+        yield drawing(doc["graph"]) + "</div>\n"
+    items = []
+    for item in row["list"]:
+        head = f"{tag(item['kind'])} <code>{escape(item['name'])}</code> {tag(item['output'])}"
+        inner = facts(
+            [("old drv", item["old"]), ("new drv", item["new"])]
+            + [(f["field"], f"{f.get('old')!r} → {f.get('new')!r}") for f in item["fields"]]
+        )
+        items.append(f"<li data-row><details><summary>{head}</summary>{inner}</details></li>\n")
+    yield f"<details><summary>{plural(len(items), 'derivation')} that differ</summary>\n"
+    yield '<ul class="rows">' + "".join(items) + "</ul></details>\n"
+    if row["more"]:
+        yield f"<p>{row['more']} more: <code>--all</code></p>\n"
+    yield "</section>\n"
+
+
+def _kernels(doc: Doc) -> Iterator[str]:
+    row = doc["kernels"]
+    if not row["compared"] or row["note"]:
+        note = f'<p class="dim">{escape(row["note"])}</p>\n'
+    else:
+        note = ""
+    yield from _section("Kernels", list(kernel_rows(row)), note)
+
+
+def _layers(doc: Doc) -> Iterator[str]:
+    row = doc["layers"]
+    if row["compared"]:
+        unpacked = row["bytes_uncompressed"]
+        more = f" ({size(unpacked)} unpacked)" if unpacked is not None else ""
+        yield (
+            f'<section id="layers">\n<h2>Layers</h2>\n<p>{len(row["kept"])} kept, '
+            f"{len(row['changed'])} changed, {len(row['dropped'])} dropped; "
+            f"{size(row['bytes_to_pull'])} to pull{more}.</p>\n{layer_table(row)}</section>\n"
+        )
+    elif row["note"]:
+        note = f'<p class="dim">{escape(row["note"])}</p>'
+        yield f'<section id="layers"><h2>Layers</h2>{note}</section>\n'
+
+
+def _documents(doc: Doc) -> Iterator[str]:
+    rows = [
+        f"<li data-row><p><strong>{escape(name)}</strong>: {escape(why)}</p></li>\n"
+        for name, why in doc["documents"].items()
+    ]
+    notes = "".join(f'<p class="dim">{escape(note)}</p>\n' for note in doc["notes"])
+    yield from _section("Documents that say something else now", rows, notes)
