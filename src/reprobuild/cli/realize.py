@@ -88,6 +88,7 @@ def _realize(
 ) -> dict[str, Any]:
     from reprobuild.cli.evaluation import evaluate, parse_overrides, watched_paths
     from reprobuild.core.derivation import Isolation
+    from reprobuild.engine.compare import compare, known_outputs, require_equal
     from reprobuild.engine.fingerprint import fingerprint
     from reprobuild.engine.recall import root_name
     from reprobuild.engine.results import keep_document, memo
@@ -106,6 +107,7 @@ def _realize(
         if options["dry_run"]:
             return _dry_run(realizer.plan(graph, drvs, wish), graph)
         app.check_before(realizer.plan(graph, drvs, wish), graph, isolation)
+        known = known_outputs(app.store, graph.nodes) if options["from_source"] else {}
         done = realizer.realize(graph, drvs, wish)
         answer = _answer(app, targets, done)
         dirty = any(target.evaluation.dirty for target in targets)
@@ -117,6 +119,10 @@ def _realize(
             app.store.set_root(*memo(app.flake_dir, names, watched, answer, key))
     if options["out_link"]:
         _link(app, Path(options["out_link"]), answer)
+    if options["from_source"]:
+        compared = compare(done.chosen, known)
+        answer["compared"] = compared.document()
+        require_equal(compared)
     return answer
 
 
@@ -243,6 +249,10 @@ def _print(app: App, document: Mapping[str, Any]) -> None:
         for layer in image["layers"]:
             size = layer["size"] / 2**20
             click.echo(f"  layer      {layer['digest']}  {size:8.2f} MiB  {layer['component']}")
+    compared = document.get("compared")
+    if compared:
+        alone = f", {compared['unknown']} with nothing to compare" if compared["unknown"] else ""
+        click.echo(f"{compared['equal']} outputs equal to what is known of them{alone}")
     click.echo(_summary(document["counts"]))
 
 

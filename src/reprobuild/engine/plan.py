@@ -62,7 +62,7 @@ def make_plan(
     """From the targets down: what is on record is reused, and nothing below it is looked at.
 
     `rebuild` names derivations to build whatever is on record; `from_source` forgets every
-    record but those of fetches.
+    record but those of files and images that were fetched: an integration is made again.
     """
     found: dict[Digest, Record | None] = {}
     stack = list(targets)
@@ -72,7 +72,7 @@ def make_plan(
             continue
         derivation = graph.nodes[drv]
         record = None
-        if drv not in rebuild and not (from_source and derivation.fixed is None):
+        if drv not in rebuild and not (from_source and is_made(derivation)):
             record = catalog.realized(drv)
             if record is not None and not _settled(record, content, catalog, wish):
                 record = None
@@ -91,6 +91,11 @@ def make_plan(
         else:
             steps.append(PlanStep(drv, Deed.BUILD, _build_reason(derivation, graph, found)))
     return Plan(tuple(steps))
+
+
+def is_made(derivation: Derivation) -> bool:
+    """Whether it is made of other content – built, or integrated – rather than only obtained."""
+    return derivation.fixed is None or derivation.fixed.kind == "git-tree"
 
 
 def _settled(record: Record, content: ContentStore, catalog: Catalog, wish: Isolation) -> bool:

@@ -18,7 +18,7 @@ from reprobuild.core.graph import Graph, documents
 from reprobuild.core.record import Record
 from reprobuild.engine.build import Builder
 from reprobuild.engine.narrow import Narrower
-from reprobuild.engine.plan import Deed, Plan, make_plan, usable
+from reprobuild.engine.plan import Deed, Plan, is_made, make_plan, usable
 from reprobuild.engine.resolve import input_content
 from reprobuild.engine.scheduler import Cost, Limits, Scheduler
 from reprobuild.errors import ReprobuildError
@@ -212,7 +212,7 @@ class _Run:
         }
 
     def _forget(self, derivation: Derivation, checked: bool) -> bool:
-        return checked or (self.wishes.from_source and derivation.fixed is None)
+        return checked or (self.wishes.from_source and is_made(derivation))
 
     def _recorded(self, action: Digest) -> Record | None:
         """The record to reuse; E-NOT-REPRODUCIBLE where two usable ones disagree."""

@@ -190,11 +190,11 @@ class Importer:
         except ReprobuildError as error:
             if error.code != "E-STORE-MISSING":
                 raise
-            raise ReprobuildError(
-                "E-BUNDLE-INCOMPLETE",
-                f"the bundle lacks something: {error.message}",
-                **error.facts,
-            ) from error
+            lacking = ReprobuildError(
+                "E-BUNDLE-INCOMPLETE", f"the bundle lacks something: {error.message}"
+            )
+            lacking.facts.update(error.facts)
+            raise lacking from error
 
     def _document(self, entry: Entry, data: bytes) -> None:
         if entry.kind == layout.DRV:

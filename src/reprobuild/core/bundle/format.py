@@ -58,7 +58,9 @@ _LENGTHS = struct.Struct(">III")
 
 def off(message: str, **facts: str | int) -> ReprobuildError:
     """The E-BUNDLE for a bundle that breaks the format."""
-    return ReprobuildError("E-BUNDLE", message, **facts)
+    error = ReprobuildError("E-BUNDLE", message)
+    error.facts.update(facts)
+    return error
 
 
 @dataclass(frozen=True, slots=True)
