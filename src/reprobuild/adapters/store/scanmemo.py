@@ -14,7 +14,7 @@ from pathlib import Path
 
 from reprobuild.core.digest import Digest
 
-VERSION = 2
+VERSION = 3
 """Moves when core/includes/scan.py finds other things in the same text."""
 
 

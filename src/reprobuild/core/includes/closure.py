@@ -3,89 +3,37 @@
 From the unit and what the compiler includes by itself, every operand is followed, and *every*
 file whose path ends in that operand is taken, in whichever directory it lies. So a file that would
 shadow another is in the set by construction, as is what another pass of the compiler would find.
-Precompiled headers (`x.h.gch`) count as what they stand for.
+
+The invariant that makes a compile in the cut root equal to one in the whole root: whatever path
+the preprocessor asks for, below whichever directory, is there in the one exactly when it is there
+in the other, with the same content. `tests/property/test_includes.py` holds it against a compiler.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprobuild.core.digest import Digest
-from reprobuild.core.includes.macros import Definition, resolve
-from reprobuild.core.includes.scan import Scan
+from reprobuild.core.includes.index import FileIndex, Place
+from reprobuild.core.includes.macros import BUILT_IN, operands, probed
+from reprobuild.core.includes.scan import WORD, Definition, Scan, asks_for_parameter
 
-Place = tuple[int, bytes]
-"""A file: the number of its mount, and its path in that mount's tree."""
-
-
-@dataclass(slots=True)
-class FileIndex:
-    """All files of some mounts, found by how their paths end.
-
-    `at` gives each mount's absolute place in the sandbox; `add` takes its files. A path that leads
-    through symbolic links to directories is added with those links' own paths, so that they come
-    along.
-    """
-
-    at: list[bytes] = field(default_factory=list)
-    blobs: dict[Place, Digest] = field(default_factory=dict)
-    links: dict[Place, tuple[Place, ...]] = field(default_factory=dict)
-    """For a file reached through links: the entries (links, and the real file) it stands for."""
-    _by_name: dict[bytes, list[Place]] = field(default_factory=dict)
-    _directories: dict[bytes, list[Place]] = field(default_factory=dict)
-    _found: dict[bytes, tuple[Place, ...]] = field(default_factory=dict)
-
-    def add_mount(self, at: str) -> int:
-        """A new mount; its number."""
-        self.at.append(at.rstrip("/").encode())
-        return len(self.at) - 1
-
-    def add(self, place: Place, blob: Digest, through: tuple[Place, ...] = ()) -> None:
-        """A file."""
-        self.blobs[place] = blob
-        if through:
-            self.links[place] = through
-        self._by_name.setdefault(place[1].rpartition(b"/")[2], []).append(place)
-
-    def add_directory(self, place: Place) -> None:
-        """A directory, for operands with `..` in them."""
-        self._directories.setdefault(place[1].rpartition(b"/")[2], []).append(place)
-
-    def absolute(self, place: Place) -> bytes:
-        """Where the sandbox shows it."""
-        return self.at[place[0]] + b"/" + place[1]
-
-    def ending_in(self, operand: bytes) -> tuple[Place, ...]:
-        """Every file whose absolute path ends in `operand`, whole components only."""
-        found = self._found.get(operand)
-        if found is None:
-            suffix = b"/" + operand.lstrip(b"/")
-            found = self._found[operand] = tuple(
-                place
-                for place in self._by_name.get(operand.rpartition(b"/")[2], ())
-                if (b"/" + place[1]).endswith(suffix) or self.absolute(place).endswith(suffix)
-            )
-        return found
-
-    def directories_ending_in(self, path: bytes) -> list[Place]:
-        """Every directory whose path ends in `path`."""
-        suffix = b"/" + path
-        return [
-            place
-            for place in self._directories.get(path.rpartition(b"/")[2], ())
-            if self.absolute(place).endswith(suffix)
-        ]
+_PASTE = re.compile(rb"([\w$]*)\s*##\s*([\w$]*)")
+_PIECE = 3
+"""Letters of a name that a pasted piece must have to count as part of it."""
 
 
 @dataclass(slots=True)
 class Closure:
-    """The set for one unit. `unresolved` holds macro operands that could not be told: where it is
-    not empty, the set is not the whole truth and the unit needs its whole trees."""
+    """The set for one unit. `unresolved` says what could not be told: where it is not empty, the
+    set is not the whole truth and the unit needs its whole trees."""
 
     files: set[Place] = field(default_factory=set)
     directories: set[Place] = field(default_factory=set)
     unresolved: set[bytes] = field(default_factory=set)
+    operands: set[bytes] = field(default_factory=set)
 
 
 def close(
@@ -96,58 +44,127 @@ def close(
 ) -> Closure:
     """Follows operands from `starts` until nothing new turns up.
 
-    `defines` are macros from the command line. Macro operands are looked at again whenever a new
-    definition of their name was found.
+    `defines` are macros from the command line. Uses of macros are looked at again whenever the
+    set grew, since a definition found later may be the one that holds.
     """
-    result = Closure()
-    known: dict[bytes, list[Definition]] = {n: list(d) for n, d in defines.items()}
-    pending: set[tuple[bytes, bytes | None]] = set()
-    seen: set[bytes] = set()
-    queue: list[bytes] = list(starts)
-    while queue or pending:
+    walk = _Walk(index, scan_of, {n: list(d) for n, d in defines.items()})
+    queue = list(starts)
+    while queue:
+        walk.follow(queue)
+        queue = [operand for operand in walk.resolve() if operand not in walk.result.operands]
+    return walk.result
+
+
+@dataclass(slots=True)
+class _Walk:
+    index: FileIndex
+    scan_of: Callable[[Digest], Scan]
+    known: dict[bytes, list[Definition]]
+    result: Closure = field(default_factory=Closure)
+    taken: set[Digest] = field(default_factory=set)
+    uses: set[bytes] = field(default_factory=set)
+    calls: set[bytes] = field(default_factory=set)
+    loose: set[bytes] = field(default_factory=set)
+
+    def follow(self, queue: list[bytes]) -> None:
+        """Takes operands, and theirs, until the queue is empty."""
+        result = self.result
         while queue:
             operand = queue.pop()
-            if operand in seen:
+            if operand in result.operands:
                 continue
-            seen.add(operand)
-            for place in _candidates(index, operand, result):
-                if place in result.files:
-                    continue
-                result.files.add(place)
-                found = scan_of(index.blobs[place])
-                queue += found.operands
-                pending.update(found.macros)
-                for name, parameters, body in found.defines:
-                    known.setdefault(name, []).append((parameters, body))
-        # Definitions found later may resolve uses seen earlier, so each use is tried at the end.
-        resolved: set[bytes] = set()
-        result.unresolved = set()
-        for name, argument in pending:
-            operands = resolve(name, argument, known)
-            if operands is None:
-                result.unresolved.add(name)
-            else:
-                resolved |= operands
-        queue = [operand for operand in resolved if operand not in seen]
-        if not queue:
-            return result
-    return result
+            result.operands.add(operand)
+            if not self.index.can_tell(operand):
+                result.unresolved.add(operand)
+            places, directories = self.index.candidates(operand)
+            result.directories.update(directories)
+            for place in places:
+                if place not in result.files:
+                    result.files.add(place)
+                    queue += self._take(place)
+
+    def _take(self, place: Place) -> Sequence[bytes]:
+        blob = self.index.blobs[place]
+        if blob in self.taken:
+            return ()
+        self.taken.add(blob)
+        found = self.scan_of(blob)
+        if found.whole:
+            self.result.unresolved.add(found.whole)
+        for name, parameters, body in found.defines:
+            self.known.setdefault(name, []).append((parameters, body))
+        self.uses.update(found.uses)
+        self.calls.update(found.calls)
+        self.loose.update(found.loose)
+        return found.operands
+
+    def resolve(self) -> set[bytes]:
+        """Operands that macros can make, with all that is known by now."""
+        for name, found_twice in self.known.items():
+            if len(found_twice) > 1:
+                self.known[name] = list(dict.fromkeys(found_twice))
+        found: set[bytes] = set()
+        spaces = 32 in self.index.alphabet
+        for use in self.uses:
+            self._add(found, operands(use, self._lookup, spaces=spaces), use)
+        for text in self.loose:
+            if self._expands(text):
+                self._add(found, operands(b"<" + text + b">", self._lookup, spaces=spaces), text)
+        probing = self._probing()
+        for call in self.calls if probing else ():
+            if call.partition(b"(")[0].strip() in probing:
+                self._add(found, probed(call, self._lookup, spaces=spaces), call)
+        return found
+
+    def _add(self, found: set[bytes], more: set[bytes] | None, text: bytes) -> None:
+        if more is None:
+            self.result.unresolved.add(text)
+        else:
+            found |= more
+
+    def _expands(self, text: bytes) -> bool:
+        """Whether a bracketed text of a macro body could become another path of the index."""
+        if not self.index.may_be_path(WORD.sub(b"", text)):
+            return False
+        words = WORD.findall(text)
+        return any(word in self.known or BUILT_IN.match(word) for word in words)
+
+    def _lookup(self, name: bytes) -> Sequence[Definition]:
+        return self.known.get(name, ())
+
+    def _probing(self) -> set[bytes]:
+        """Macros that lead to a `__has_include` of what a parameter says.
+
+        Those whose body has one, those whose body has the name of such a macro, and those that
+        paste such a name together from a piece that is written out. (All other operands of a
+        `__has_include` are literal, or in `uses`.)
+        """
+        found = {
+            name
+            for name, definitions in self.known.items()
+            for parameters, body in definitions
+            if b"__has_" in body and asks_for_parameter(parameters or (), body)
+        }
+        fresh = set(found)
+        while fresh:
+            mentions = re.compile(b"|".join(re.escape(name) for name in sorted(fresh)))
+            fresh = {
+                name
+                for name, definitions in self.known.items()
+                if name not in found
+                and any(mentions.search(body) or _pastes(body, fresh) for _, body in definitions)
+            }
+            found |= fresh
+        return found
 
 
-def _candidates(index: FileIndex, operand: bytes, result: Closure) -> Iterable[Place]:
-    parts = [part for part in operand.split(b"/") if part not in (b"", b".")]
-    plain = parts
-    if b".." in parts:
-        plain = []
-        for part in parts:
-            if part != b"..":
-                plain.append(part)
-                continue
-            if plain:
-                # The way down and up again must exist for the compiler to walk it.
-                result.directories.update(index.directories_ending_in(b"/".join(plain)))
-                plain.pop()
-    if not plain:
-        return ()
-    path = b"/".join(plain)
-    return (*index.ending_in(path), *index.ending_in(path + b".gch"))
+def _pastes(body: bytes, names: set[bytes]) -> bool:
+    if b"##" not in body:
+        return False
+    for before, after in _PASTE.findall(body):
+        for name in names:
+            starts = len(before) >= _PIECE and name.startswith(before)
+            ends = len(after) >= _PIECE and name.endswith(after)
+            if starts or ends:
+                return True
+    return False

@@ -1,120 +1,222 @@
-"""Operands that are made by a macro: `#include CUDA_STD_HEADER(cassert)`.
+"""All texts that a use of macros can become, when it is not known which definitions hold.
 
-Every definition of the macro in the set counts, whichever the compiler would have used. What is
-not resolved is reported, and the unit is then compiled with its whole trees.
+`#include CUDA_STD_HEADER(cassert)`, `__has_include(VERSIONED(x))`: every definition of a macro
+anywhere in the set counts, and so does none. What comes out is a superset of what any run of the
+preprocessor makes of it; where that cannot be told, `None` says so.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-Definition = tuple[tuple[bytes, ...] | None, bytes]
-"""Parameters (None for an object-like macro) and body."""
+from reprobuild.core.includes.scan import LONGEST, PROBE, TOO_LONG, WORD, Definition, closing
 
-_DEPTH = 6
-_OPERAND = re.compile(rb'\s*(?:<\s*([^<>"\n]+?)\s*>|"([^"\n]+)")\s*\Z')
-_CALL = re.compile(rb"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*\Z", re.DOTALL)
-_WORD = re.compile(rb"[A-Za-z_]\w*")
+Lookup = Callable[[bytes], Sequence[Definition]]
+"""All definitions of a name; empty where there is none."""
+
+_MOST = 64
+_DEPTH = 12
+_TOKEN = re.compile(rb'"(?:[^"\\\n]|\\.)*"|' + WORD.pattern + rb"|\s+|.", re.DOTALL)
+_OPEN = re.compile(rb"\s*\(")
+_LAST_WORD = re.compile(rb"(" + WORD.pattern + rb")\s*\Z")
+BUILT_IN = re.compile(
+    rb"__(?!VA_)\w*__\Z|__(?:CUDA|NVCC|STDC|cplusplus\Z)|_(?:LP64|GNU_SOURCE|REENTRANT|OPENMP)\Z"
+    rb"|(?:__)?(?:linux|unix|i386|x86_64|amd64|k8)\Z"
+)
+"""Names that a compiler defines without any `#define` in a file."""
 
 
-def resolve(
-    name: bytes, argument: bytes | None, known: Mapping[bytes, Sequence[Definition]]
-) -> set[bytes] | None:
-    """The operands that a macro use can become; None when some of them cannot be told.
+class _Untold(Exception):
+    """More possibilities than are worth following, or a name that only the compiler knows."""
 
-    A name that nothing defines gives no operand: the preprocessor would refuse it (mostly it is a
-    word of a comment), and a compile that is refused is tried again with the whole trees.
+
+def expand(text: bytes, lookup: Lookup) -> set[bytes] | None:
+    """Every text that `text` can become; None where that cannot be told."""
+    try:
+        return _expand(text, lookup, frozenset(), _DEPTH)
+    except _Untold:
+        return None
+
+
+def operands(text: bytes, lookup: Lookup, *, spaces: bool = True) -> set[bytes] | None:
+    """The paths that an operand made by macros can become; None where they cannot be told.
+
+    A text that is no operand, once it is expanded, gives none: the preprocessor would refuse it
+    (mostly it is a word of a comment), and a compile that is refused is tried again with whole
+    trees. `spaces` says whether any path at hand has a space in it.
     """
-    return _resolve(name, argument, known, _DEPTH)
-
-
-def _resolve(
-    name: bytes,
-    argument: bytes | None,
-    known: Mapping[bytes, Sequence[Definition]],
-    depth: int,
-) -> set[bytes] | None:
+    first = WORD.match(text.strip())
+    if first is not None and not lookup(first[0]) and not BUILT_IN.match(first[0]):
+        return set()
+    expanded = expand(text, lookup)
+    if expanded is None:
+        return None
     found: set[bytes] = set()
-    definitions = known.get(name, ())
-    if not definitions:
-        return found
-    if depth == 0:
-        return None
-    for parameters, body in definitions:
-        text = _substitute(parameters, argument, body)
-        if text is None:
-            continue  # a macro of another shape; the compiler would not expand it here
-        operands = _operands(text, known, depth)
-        if operands is None:
+    for result in expanded:
+        paths = _paths(result, lookup, spaces)
+        if paths is None:
             return None
-        found |= operands
-    return found or None
+        found |= paths
+    return found
 
 
-def _operands(
-    text: bytes, known: Mapping[bytes, Sequence[Definition]], depth: int
-) -> set[bytes] | None:
-    plain = _OPERAND.match(text)
-    if plain is not None:
-        return _spelled(plain[1] or plain[2], known, depth)
-    call = _CALL.match(text)
-    if call is not None:
-        return _resolve(call[1], call[2], known, depth - 1)
-    return None
-
-
-def _spelled(
-    path: bytes, known: Mapping[bytes, Sequence[Definition]], depth: int
-) -> set[bytes] | None:
-    """Words of a bracketed operand may be macros themselves (`<PREFIX/x.h>`)."""
-    for word in set(_WORD.findall(path)):
-        definitions = [d for d in known.get(word, ()) if d[0] is None]
-        if definitions and depth > 0:
-            out: set[bytes] = {path}
-            for _, body in definitions:
-                replaced = _replace_word(path, word, body)
-                if replaced != path:
-                    more = _spelled(replaced.strip(), known, depth - 1)
-                    if more is None:
-                        return None
-                    out |= more
-            return out
-    return {re.sub(rb"\s+", b"", path)}
-
-
-def _replace_word(text: bytes, word: bytes, by: bytes) -> bytes:
-    return re.sub(rb"\b" + word + rb"\b", lambda _: by, text)
-
-
-def _substitute(
-    parameters: tuple[bytes, ...] | None, argument: bytes | None, body: bytes
-) -> bytes | None:
-    if parameters is None:
-        return body if argument is None else None
-    if argument is None:
+def probed(text: bytes, lookup: Lookup, *, spaces: bool = True) -> set[bytes] | None:
+    """The operands of every `__has_include` that a call in a condition can lead to."""
+    expanded = expand(text, lookup)
+    if expanded is None:
         return None
-    arguments = _split(argument)
-    if len(arguments) != len(parameters) and not (parameters and parameters[-1] == b"..."):
-        return None
-    values = dict(zip(parameters, arguments, strict=False))
-    text = re.sub(
-        rb"#\s*([A-Za-z_]\w*)",
-        lambda m: b'"' + values[m[1]] + b'"' if m[1] in values else m[0],
-        re.sub(rb"\s*##\s*", b"\0", body),
-    )
-    text = _WORD.sub(lambda m: values.get(m[0], m[0]), text)
-    return text.replace(b"\0", b"")
+    found: set[bytes] = set()
+    for result in expanded:
+        for probe in PROBE.finditer(result):
+            if probe[0].endswith(b"("):
+                operand = result[probe.end() : closing(result, probe.end()) - 1]
+                paths = _paths(operand, lookup, spaces)
+                if paths is None:
+                    return None
+                found |= paths
+    return found
 
 
-def _split(argument: bytes) -> list[bytes]:
-    parts, depth, current = [], 0, bytearray()
-    for byte in argument:
-        if byte == 44 and depth == 0:
-            parts.append(bytes(current).strip())
-            current.clear()
+def _paths(text: bytes, lookup: Lookup, spaces: bool) -> set[bytes] | None:
+    text = text.strip()
+    if text[:1] == b'"':
+        end = text.find(b'"', 1)
+        return {text[1:end]} if end > 1 else set()
+    if text[:1] != b"<":
+        return set()
+    path, closed, _ = text[1:].partition(b">")
+    if not closed:
+        return set()
+    for word in WORD.findall(path):
+        if BUILT_IN.match(word) and not lookup(word):
+            return None
+    # Which gaps the compiler keeps depends on where the tokens came from.
+    bare = re.sub(rb"\s+", b"", path)
+    gaps = len(re.findall(rb"\s+", path))
+    if not gaps or not spaces:
+        return {bare}
+    return {bare, re.sub(rb"\s+", b" ", path), path.strip()} if gaps == 1 else None
+
+
+def _expand(text: bytes, lookup: Lookup, hidden: frozenset[bytes], depth: int) -> set[bytes]:
+    if depth == 0 or len(text) > LONGEST or TOO_LONG in text:
+        raise _Untold
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token in hidden or not WORD.match(token):
             continue
-        depth += (byte == 40) - (byte == 41)
-        current.append(byte)
-    parts.append(bytes(current).strip())
+        definitions = lookup(token)
+        if definitions:
+            break
+    else:
+        return {text}
+    head, at = text[: match.start()], match.end()
+    rest = text[at:]
+    inner = hidden | {token}
+    results = _times({head + token}, _expand(rest, lookup, hidden, depth - 1))
+    open_ = _OPEN.match(rest)
+    end = closing(rest, open_.end()) if open_ is not None else 0
+    for parameters, body in definitions:
+        if parameters is None:
+            made = _expand(_pasted(body), lookup, inner, depth - 1)
+            results |= _continued(head, made, rest, lookup, hidden, depth)
+        elif open_ is not None:
+            arguments = _split(rest[open_.end() : end - 1])
+            for written in _substituted(parameters, arguments, body, lookup, hidden, depth):
+                made = _expand(written, lookup, inner, depth - 1)
+                results |= _continued(head, made, rest[end:], lookup, hidden, depth)
+        if len(results) > _MOST:
+            raise _Untold
+    return results
+
+
+def _continued(
+    head: bytes,
+    made: set[bytes],
+    rest: bytes,
+    lookup: Lookup,
+    hidden: frozenset[bytes],
+    depth: int,
+) -> set[bytes]:
+    """What a replacement and the text behind it become: the name of a macro at its end takes its
+    arguments from there."""
+    results: set[bytes] = set()
+    tails = _expand(rest, lookup, hidden, depth - 1)
+    for text in made:
+        results |= _times({head + text}, tails)
+        name = _LAST_WORD.search(text)
+        if name is not None and _OPEN.match(rest) and lookup(name[1]):
+            before = head + text[: name.start()]
+            results |= _times({before}, _expand(name[1] + rest, lookup, hidden, depth - 1))
+    return results
+
+
+def _times(heads: set[bytes], tails: set[bytes]) -> set[bytes]:
+    if len(heads) * len(tails) > _MOST:
+        raise _Untold
+    return {head + tail for head in heads for tail in tails}
+
+
+def _pasted(body: bytes) -> bytes:
+    return re.sub(rb"\s*##\s*", b"", body)
+
+
+def _substituted(
+    parameters: Sequence[bytes],
+    arguments: Sequence[bytes],
+    body: bytes,
+    lookup: Lookup,
+    hidden: frozenset[bytes],
+    depth: int,
+) -> Iterable[bytes]:
+    """The body with arguments in place: `#` and `##` take them as written, all else expanded."""
+    names = list(parameters)
+    values = list(arguments)
+    if names and names[-1].endswith(b"..."):
+        names[-1] = names[-1][:-3].strip() or b"__VA_ARGS__"
+        rest = b", ".join(values[len(names) - 1 :])
+        values = [*values[: len(names) - 1], rest]
+    if len(values) != len(names):
+        if names or values not in ([], [b""]):
+            return ()
+        values = []
+    written = dict(zip(names, values, strict=True))
+    expanded = {
+        name: {value, *_expand(value, lookup, hidden, depth - 1)} for name, value in written.items()
+    }
+    text = re.sub(
+        rb"(?<!#)#(?!#)\s*(" + WORD.pattern + rb")",
+        lambda m: b'"' + _spelled(written[m[1]]) + b'"' if m[1] in written else m[0],
+        body,
+    )
+    results = {b""}
+    for token in _TOKEN.findall(text):
+        choices = expanded.get(token, {token})
+        results = {head + choice for head in results for choice in choices}
+        if len(results) > _MOST:
+            raise _Untold
+    return {_pasted(result) for result in results}
+
+
+def _spelled(argument: bytes) -> bytes:
+    """As `#` spells an argument: gaps between tokens become one space."""
+    return re.sub(rb"\s+", b" ", argument.strip())
+
+
+def _split(text: bytes) -> list[bytes]:
+    """Arguments at the commas of the outermost level."""
+    parts: list[bytes] = []
+    depth, start, quoted = 0, 0, False
+    for at, byte in enumerate(text):
+        if byte == 34 and text[at - 1 : at] != b"\\":
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif byte == 44 and depth == 0:
+            parts.append(text[start:at].strip())
+            start = at + 1
+        else:
+            depth += (byte == 40) - (byte == 41)
+    parts.append(text[start:].strip())
     return parts
