@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -67,6 +66,12 @@ class App:
         """Whether the network is off."""
         return self.settings.offline
 
+    def seal(self) -> None:
+        """Closes the network for this process and its children (E-OFFLINE, E-OFFLINE-SEAL)."""
+        from reprobuild.adapters.offline.seal import seal
+
+        seal()
+
     @property
     def flake_dir(self) -> Path:
         """The flake's directory."""
@@ -120,7 +125,12 @@ class App:
         """Writes accepted heads into the flake."""
         from reprobuild.adapters.toml.edit_flake import edit_heads
 
-        edit_heads(self.flake_dir / FLAKE_FILE, heads)
+        files: dict[str, dict[tuple[str, str, int], str]] = {}
+        for place, commit in heads.items():
+            file = self.project.origins.get(("outputs", place[0]), FLAKE_FILE)
+            files.setdefault(file, {})[place] = commit
+        for file, edits in files.items():
+            edit_heads(self.flake_dir / file, edits)
 
     def capture_checkout(self, directory: Path) -> Digest:
         """Stores a user's local checkout, for `--override`."""
@@ -410,43 +420,17 @@ class App:
 
         return read_image(self.store, tree)
 
-    @contextmanager
-    def temporary(self) -> Iterator[Path]:
-        """An empty directory that is removed at the end of the `with` block."""
-        import tempfile
-
-        with tempfile.TemporaryDirectory(prefix="reprobuild-") as folder:
-            yield Path(folder)
-
-    def docker_export(self, reference: str, target: Path) -> None:
-        """Writes a daemon's image to an archive; raises E-DOCKER…, E-IMAGE."""
-        from reprobuild.adapters.docker.sink import DockerSink
-
-        DockerSink().export(reference, target)
-
-    def pull_layout(self, reference: str, target: Path, partial: Path) -> None:
-        """Writes a registry's image to a layout directory, without a store."""
-        from reprobuild.adapters.fetch.pull import pull_layout
-        from reprobuild.adapters.fetch.settings import FetchSettings
-
-        settings = FetchSettings(
-            partial_dir=partial, offline=self.offline, mirrors=self.mirrors, cancel=self.cancel
-        )
-        pull_layout(reference, target, settings, self.reporter)
-
     @property
     def images(self) -> Images:
         """What can be done with a finished image."""
         from reprobuild.adapters.oci.delivery import Images
 
-        return Images()
-
-    @cached_property
-    def bundles(self) -> Bundles:
-        """Bundles: their files, what they carry besides objects, and keys."""
-        from reprobuild.adapters.bundle.service import Bundles
-
-        return Bundles(self.store, self.settings)
+        return Images(
+            offline=self.offline,
+            mirrors=lambda: self.mirrors,
+            cancel=self.cancel,
+            memory=self.settings.state_dir / "push",
+        )
 
     def check_fixtures(self, output: str) -> None:
         """Raises E-LOCK-STALE when the text of a fixture moved after it was pinned."""

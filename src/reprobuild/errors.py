@@ -247,6 +247,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "a compiler flag that would make kernels differ from build to build",
             "drop the flag from the component file",
         ),
+        "E-NO-RELEASE": Code(
+            Exit.INPUT,
+            "an output is no image, so there is nothing to say of a release",
+            "give the output the tables `release` and `image`",
+        ),
         # -- 4: sources --------------------------------------------------------------------
         "E-LOCK-MISSING": Code(
             Exit.SOURCES, "an input is not pinned in flake-like.lock", "run `reprobuild lock`"
@@ -323,7 +328,8 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "E-GIT-FETCH": Code(
             Exit.SOURCES,
             "a repository could not be reached or refused",
-            "check the address, the network and your credentials",
+            "check the address, the network and your credentials; or give a mirror in the "
+            "user's configuration: [mirrors] \"URL\" = \"/path/to/mirror.git\"",
         ),
         "E-ANCESTRY": Code(
             Exit.SOURCES,
@@ -345,6 +351,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             Exit.OFFLINE,
             "the network is off and something needed is not here",
             "run once without --offline, import a bundle, or name a file:// mirror under [mirrors]",
+        ),
+        "E-OFFLINE-SEAL": Code(
+            Exit.ENVIRONMENT,
+            "the kernel cannot close the network for a process",
+            "use a kernel with seccomp filters (CONFIG_SECCOMP_FILTER), or run without --offline",
         ),
         # -- 9: trust ----------------------------------------------------------------------
         "E-BUNDLE-UNTRUSTED": Code(

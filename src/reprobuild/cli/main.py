@@ -105,6 +105,8 @@ def main(
         verbose=verbose,
     )
     ctx.obj = App(settings)
+    if offline:
+        ctx.obj.seal()
     ctx.call_on_close(ctx.obj.close)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 
 from reprobuild.adapters.oci.archive import archive_pieces
 from reprobuild.adapters.oci.layout import open_layout, read_layout
+from reprobuild.adapters.offline.seal import refuse_daemon
 from reprobuild.core.image import ImageFacts
 from reprobuild.errors import ReprobuildError
 
@@ -32,6 +34,7 @@ class DockerSink:
     @contextmanager
     def _client(self) -> Iterator[Any]:
         client = None
+        refuse_daemon(self._host or os.environ.get("DOCKER_HOST", ""))
         try:
             if self._host:
                 client = docker.DockerClient(base_url=self._host, timeout=TIMEOUT)

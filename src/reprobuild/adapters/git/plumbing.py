@@ -23,8 +23,15 @@ from reprobuild.errors import ReprobuildError
 FLOOR = (2, 39)
 NAME = "Release Composer"
 EMAIL = "release-composer@local"
+PROTOCOLS = ["file:git:http:https:ssh"]
+"""What git may speak; a list of one, so that `no_protocols` can take it away for the process."""
 WHEN = "946684800 +0000"
 """2000-01-01T00:00:00+00:00, as commit objects write it."""
+
+
+def no_protocols() -> None:
+    """From now on no git process of ours may transfer anything, not even lazily from a file."""
+    PROTOCOLS[0] = "none"
 
 
 def local_path(url: str) -> Path | None:
@@ -74,7 +81,7 @@ def clean_environment(home: Path | None = None) -> dict[str, str]:
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_PAGER": "cat",
-        "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
+        "GIT_ALLOW_PROTOCOL": PROTOCOLS[0],
         "GIT_AUTHOR_NAME": NAME,
         "GIT_AUTHOR_EMAIL": EMAIL,
         "GIT_AUTHOR_DATE": WHEN,

@@ -1,0 +1,1 @@
+"""No network: enforced by the kernel, not only by good behaviour."""
