@@ -77,6 +77,13 @@ class Settings:
                 "E-CONFIG", f"{self.config_file}: {error}", file=str(self.config_file)
             ) from error
 
+    @cached_property
+    def state_dir(self) -> Path:
+        """What runs remember of this user's doings: $XDG_STATE_HOME, default `~/.local/state`."""
+        base = self.environment.get("XDG_STATE_HOME")
+        home = Path(base) if base else Path(self.environment.get("HOME", "/")) / ".local/state"
+        return home / "reprobuild"
+
     @property
     def colour(self) -> bool:
         """Whether colour and live progress are wanted at all (a terminal is asked elsewhere)."""

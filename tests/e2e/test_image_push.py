@@ -44,6 +44,13 @@ def tree(store: MemoryStore) -> Digest:
     return quick_image(store)
 
 
+def config_of(store: MemoryStore, tree: Digest) -> bytes:
+    with open_layout(store.materialise(tree)) as files:
+        facts = read_layout(files)
+        with files.open(f"blobs/sha256/{facts.config_digest.hex}") as source:
+            return source.read()
+
+
 def test_push_and_pull_back(store: MemoryStore, tree: Digest, tmp_path: Path) -> None:
     facts = read_image(store, tree)
     with running(tmp_path) as host:
@@ -53,7 +60,9 @@ def test_push_and_pull_back(store: MemoryStore, tree: Digest, tmp_path: Path) ->
             "reference": f"{host}/some/image:v1",
             "manifest_digest": str(facts.manifest_digest),
             "uploaded": "3",
+            "mounted": "0",
             "present": "0",
+            "sent": str(sum(la.size for la in facts.layers) + len(config_of(store, tree))),
         }
         again = sink.put(store.materialise(tree), f"{host}/some/image:v2")
         assert (again["uploaded"], again["present"]) == ("0", "3")
@@ -121,7 +130,7 @@ def test_dirty_and_offline(store: MemoryStore) -> None:
         Images().push(dirty, "a.b/c:1")
     assert (error.value.code, error.value.exit_status) == ("E-IMAGE-DIRTY", 9)
     with pytest.raises(ReprobuildError) as error:
-        Images().push(dirty, "a.b/c:1", dirty=True, offline=True)
+        Images(offline=True).push(dirty, "a.b/c:1", dirty=True)
     assert (error.value.code, error.value.exit_status) == ("E-OFFLINE", 8)
 
 

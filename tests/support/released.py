@@ -8,6 +8,7 @@ from typing import Any
 
 from reprobuild.adapters.builders import builtins
 from reprobuild.core.digest import Digest
+from reprobuild.core.encoding import Value
 from reprobuild.core.kinds.labels import labels_of
 from reprobuild.data import contract_program, verify_program
 from reprobuild.ports import ContentStore
@@ -139,7 +140,7 @@ def released(
         "source-demo": make(store, dict(source)),
         **beneath,
     }
-    origins = [
+    origins: list[Value] = [
         {"drv": DRV, "kind": "derivation", "links": [], "name": "demo.build", "texts": [],
          "pins": [dict(pin) for pin in pins]}
     ]  # fmt: skip

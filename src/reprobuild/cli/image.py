@@ -74,9 +74,10 @@ def verify(app: App, /, side: str, sources: bool) -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["archive", "oci-dir"]),
+    type=click.Choice(["archive", "oci-dir", "oci-archive", "docker-archive"]),
     default="archive",
-    help="An archive that every engine reads (default), or an OCI layout directory.",
+    help="An archive that every engine reads (default), an OCI layout directory, or an archive of "
+    "one form alone.",
 )
 @click.option("--as", "reference", default="", metavar="REPOSITORY:TAG", help="Its name there.")
 @click.pass_obj
@@ -84,9 +85,7 @@ def save(app: App, /, side: str, output: str, form: str, reference: str) -> None
     """Write it to a file: `docker load`, `podman load` and `skopeo` read it."""
     target = Path(output)
     with opened(app, side) as image:
-        facts = app.images.save(
-            image.path, target, reference=reference, directory=form == "oci-dir"
-        )
+        facts = app.images.save(image.path, target, reference=reference, form=form)
     document = {
         **facts.document(),
         "reference": reference or facts.reference,
@@ -111,18 +110,46 @@ def load(app: App, /, side: str, reference: str) -> None:
 @image.command()
 @side_argument
 @click.option("--to", "reference", default="", metavar="REGISTRY/REPOSITORY:TAG", help="Where to.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="One more tag there.")
+@click.option(
+    "--mount-from", multiple=True, metavar="REPOSITORY", help="Where the registry has layers."
+)
 @click.option("--dirty", is_flag=True, help="Even when it was made from overridden inputs.")
+@click.option(
+    "--accept-licence",
+    "accepted",
+    multiple=True,
+    metavar="LICENCE",
+    help="Push although this licence forbids redistribution; remembered for this registry.",
+)
 @click.pass_obj
-def push(app: App, /, side: str, reference: str, dirty: bool) -> None:
+def push(
+    app: App,
+    /,
+    side: str,
+    reference: str,
+    tags: tuple[str, ...],
+    mount_from: tuple[str, ...],
+    dirty: bool,
+    accepted: tuple[str, ...],
+) -> None:
     """Send it to a registry, with the logins of `docker login`."""
+    from reprobuild.cli.imagelicences import settle_licences
+
     with opened(app, side) as image:
         facts = app.images.inspect(image.path)
-        answer = app.images.push(
-            image.path, reference or facts.reference, offline=app.offline, dirty=dirty
-        )
-    numbers = {key: int(answer[key]) for key in ("uploaded", "present")}
-    document = {**facts.document(), **answer, **numbers}
-    _print(app, document, [f"{answer['reference']}  {answer['manifest_digest']}"])
+        target = reference or facts.reference
+        settle_licences(app, image, target, accepted)
+        answer = app.images.push(image.path, target, dirty=dirty, tags=tags, mount_from=mount_from)
+    counted = ("uploaded", "mounted", "present", "sent")
+    numbers = {key: int(answer[key]) for key in counted}
+    document = {**facts.document(), **answer, **numbers, "tags": list(tags)}
+    line = (
+        f"{answer['reference']}  {answer['manifest_digest']}  {numbers['sent']} bytes sent, "
+        f"{numbers['uploaded']} blobs uploaded, {numbers['mounted']} mounted, "
+        f"{numbers['present']} there already"
+    )
+    _print(app, document, [line])
 
 
 def _lines(facts: ImageFacts) -> list[str]:

@@ -43,14 +43,12 @@ def opened(app: App, text: str) -> Iterator[Side]:
         yield Side(Path(text))
     elif text.startswith(DOCKER):
         reference = text.removeprefix(DOCKER)
-        with app.temporary() as folder:
-            app.docker_export(reference, folder / "image.tar")
-            yield Side(folder / "image.tar", reference=reference)
+        with app.images.from_daemon(reference) as path:
+            yield Side(path, reference=reference)
     elif text.startswith(REGISTRY):
         reference = text.removeprefix(REGISTRY)
-        with app.temporary() as folder:
-            app.pull_layout(reference, folder / "image", folder / "partial")
-            yield Side(folder / "image", remote=reference)
+        with app.images.from_registry(reference) as path:
+            yield Side(path, remote=reference)
     else:
         yield _realized(app, text)
 

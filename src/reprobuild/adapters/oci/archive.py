@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from reprobuild.adapters.oci.layout import LayoutFiles, blob_name, blobs_of
@@ -24,6 +24,7 @@ from reprobuild.core.imagetar import BLOCK, DIRECTORY, END, REGULAR, Attributes,
 from reprobuild.errors import ReprobuildError
 
 CHUNK = 2**20
+BOTH = ("oci", "docker")
 _FILE = Attributes(0o644, mtime=1)
 _DIRECTORY = Attributes(0o755, mtime=1)
 
@@ -61,25 +62,35 @@ def _verified(files: LayoutFiles, name: str) -> Iterator[bytes]:
         )
 
 
-def archive_pieces(files: LayoutFiles, image: ImageFacts, reference: str) -> Iterator[bytes]:
-    """The archive's bytes: a function of the image and the reference alone; raises E-IMAGE-VERIFY
-    on the way when a blob is damaged."""
+def archive_pieces(
+    files: LayoutFiles, image: ImageFacts, reference: str, forms: Collection[str] = BOTH
+) -> Iterator[bytes]:
+    """The archive's bytes: a function of the image, the reference and the `forms` ("oci", "docker")
+    alone; raises E-IMAGE-VERIFY on the way when a blob is damaged."""
     yield header(DIRECTORY, b"blobs", _DIRECTORY)
     yield header(DIRECTORY, b"blobs/sha256", _DIRECTORY)
     for name, size in blobs_of(image, files):
         yield header(REGULAR, name.encode(), _FILE, size=size)
         yield from _verified(files, name)
         yield bytes(-size % BLOCK)
-    for name, data in (
-        ("index.json", _index(files, image, reference)),
-        ("manifest.json", docker_manifest(image, reference)),
-        ("oci-layout", OCI_LAYOUT),
+    for name, form, data in (
+        ("index.json", "oci", _index(files, image, reference)),
+        ("manifest.json", "docker", docker_manifest(image, reference)),
+        ("oci-layout", "oci", OCI_LAYOUT),
     ):
+        if form not in forms:
+            continue
         yield header(REGULAR, name.encode(), _FILE, size=len(data)) + pad(data)
     yield END
 
 
-def write_archive(files: LayoutFiles, image: ImageFacts, reference: str, target: Path) -> int:
+def write_archive(
+    files: LayoutFiles,
+    image: ImageFacts,
+    reference: str,
+    target: Path,
+    forms: Collection[str] = BOTH,
+) -> int:
     """Writes the archive to `target`, whole or not at all; returns its size in bytes.
 
     Raises OSError's own kinds for what the disk refuses; an existing file is replaced at the end.
@@ -89,7 +100,7 @@ def write_archive(files: LayoutFiles, image: ImageFacts, reference: str, target:
     try:
         size = 0
         with os.fdopen(descriptor, "wb") as out:
-            for piece in archive_pieces(files, image, reference):
+            for piece in archive_pieces(files, image, reference, forms):
                 out.write(piece)
                 size += len(piece)
             out.flush()

@@ -5,8 +5,11 @@ An image is named by the path of its layout: a directory (a store's, or any othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +17,19 @@ from reprobuild.adapters.oci.archive import write_archive, write_directory
 from reprobuild.adapters.oci.dockerarchive import is_saved, read_saved
 from reprobuild.adapters.oci.layout import LayoutFiles, open_layout, read_layout
 from reprobuild.core.image import ImageFacts
+from reprobuild.core.mirrors import NO_MIRRORS, Mirrors
 from reprobuild.errors import ReprobuildError
+from reprobuild.ports import NullReporter
 
+FORMS = {
+    "archive": ("oci", "docker"),
+    "docker-archive": ("docker",),
+    "oci-archive": ("oci",),
+}
 
 if TYPE_CHECKING:
     from reprobuild.adapters.oci.verify import Verification
+    from reprobuild.core.attachment import Attachment
 
 
 @contextmanager
@@ -42,8 +53,42 @@ def _has(files: LayoutFiles, name: str) -> bool:
     return True
 
 
+@dataclass(frozen=True)
 class Images:
-    """The uses of a finished image."""
+    """The uses of a finished image.
+
+    `mirrors` are the user's, for registries; `memory` is where pushes remember what they began.
+    """
+
+    offline: bool = False
+    mirrors: Callable[[], Mirrors] = lambda: NO_MIRRORS
+    cancel: threading.Event = field(default_factory=threading.Event)
+    memory: Path | None = None
+
+    @contextmanager
+    def from_daemon(self, reference: str) -> Iterator[Path]:
+        """The daemon's image as an archive, for the `with` block; raises E-DOCKER…, E-IMAGE."""
+        from reprobuild.adapters.docker.sink import DockerSink
+
+        with tempfile.TemporaryDirectory(prefix="reprobuild-") as folder:
+            DockerSink().export(reference, Path(folder) / "image.tar")
+            yield Path(folder) / "image.tar"
+
+    @contextmanager
+    def from_registry(self, reference: str) -> Iterator[Path]:
+        """A registry's image as a layout, for the `with` block; raises as fetching does."""
+        from reprobuild.adapters.fetch.pull import pull_layout
+        from reprobuild.adapters.fetch.settings import FetchSettings
+
+        with tempfile.TemporaryDirectory(prefix="reprobuild-") as folder:
+            settings = FetchSettings(
+                partial_dir=Path(folder) / "partial",
+                offline=self.offline,
+                mirrors=self.mirrors(),
+                cancel=self.cancel,
+            )
+            pull_layout(reference, Path(folder) / "image", settings, NullReporter())
+            yield Path(folder) / "image"
 
     def inspect(self, layout: Path) -> ImageFacts:
         """What the image says about itself; raises E-IMAGE. Layers are not read."""
@@ -80,10 +125,12 @@ class Images:
             return read_statement(files, image).statement
 
     def save(
-        self, layout: Path, target: Path, *, reference: str = "", directory: bool = False
+        self, layout: Path, target: Path, *, reference: str = "", form: str = "archive"
     ) -> ImageFacts:
-        """Writes the image to `target`: an archive that every engine reads, or a layout directory.
+        """Writes the image to `target`.
 
+        `form` is "archive" (one file that every engine reads), "oci-archive", "docker-archive", or
+        "oci-dir" (a layout directory).
         `reference` (repository:tag) is what it is called there; by default its own name. Whole or
         not at all. Raises E-IMAGE…, E-USAGE for a directory that exists,
         E-IMAGE-WRITE for what the disk refuses.
@@ -92,10 +139,10 @@ class Images:
             image = read_layout(files)
             name = reference or image.reference
             try:
-                if directory:
+                if form == "oci-dir":
                     write_directory(files, image, name, target)
                 else:
-                    write_archive(files, image, name, target)
+                    write_archive(files, image, name, target, FORMS[form])
             except OSError as error:
                 raise ReprobuildError(
                     "E-IMAGE-WRITE",
@@ -105,12 +152,19 @@ class Images:
         return image
 
     def push(
-        self, layout: Path, reference: str, *, offline: bool = False, dirty: bool = False
+        self,
+        layout: Path,
+        reference: str,
+        *,
+        dirty: bool = False,
+        tags: Sequence[str] = (),
+        attachments: Sequence[Attachment] = (),
+        mount_from: Sequence[str] = (),
     ) -> Mapping[str, str]:
         """Sends the image to `reference` (registry/repository:tag) with the user's docker login.
 
-        Returns `reference`, `manifest_digest`, `uploaded`, `present`. Raises E-IMAGE-DIRTY for an
-        image of overridden inputs unless `dirty`, E-OFFLINE, E-OCI-REFERENCE, E-REGISTRY.
+        Returns what `RegistrySink.put` returns. Raises E-IMAGE-DIRTY for an image of overridden
+        inputs unless `dirty`, E-OFFLINE, E-OCI-REFERENCE, E-REGISTRY.
         """
         image = self.inspect(layout)
         marks = sorted(key for key in image.labels if key.endswith(".dirty"))
@@ -120,7 +174,7 @@ class Images:
                 f"the image was made from overridden inputs: {image.labels[marks[0]]}",
                 label=marks[0],
             )
-        if offline:
+        if self.offline:
             raise ReprobuildError(
                 "E-OFFLINE",
                 f"pushing to {reference} needs the network",
@@ -128,7 +182,9 @@ class Images:
             )
         from reprobuild.adapters.docker.push import RegistrySink
 
-        return RegistrySink().put(layout, reference)
+        return RegistrySink(memory=self.memory).put(
+            layout, reference, tags=tags, attachments=attachments, mount_from=mount_from
+        )
 
     def load(
         self, layout: Path, *, reference: str = "", host: str | None = None
