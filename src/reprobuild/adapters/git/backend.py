@@ -11,6 +11,7 @@ from typing import IO, BinaryIO
 from reprobuild.adapters.git import plumbing, trees
 from reprobuild.adapters.git.objects import GITLINK
 from reprobuild.adapters.git.scratch import Scratch
+from reprobuild.adapters.git.threeway import disjoint_merge
 from reprobuild.core.digest import GitOid, Sha256
 from reprobuild.core.integration.backend import (
     Change,
@@ -75,12 +76,14 @@ class GitRepository:
         """The paths that differ between two trees, sorted by path."""
         return trees.changes(self.scratch.reader, old, new)
 
-    def listing(self, tree: GitOid) -> Iterator[tuple[int, GitOid, bytes]]:
-        """Every file below a tree: mode, object, path. Streamed."""
+    def listing(self, tree: GitOid, ending: bytes = b"") -> Iterator[tuple[int, GitOid, bytes]]:
+        """Every file below a tree whose path ends so: mode, object, path. Streamed."""
         argv = ("ls-tree", "-r", "-z", "--full-tree", tree.hex)
         scratch = self.scratch
         with plumbing.stream(argv, env=scratch.env, cwd=scratch.work_tree) as out:
             for row in split_nul(out):
+                if not row.endswith(ending):
+                    continue
                 head, _, path = row.partition(b"\t")
                 mode, _, oid = head.split(b" ")
                 yield int(mode, 8), plumbing.oid(oid), path
@@ -121,7 +124,7 @@ class GitRepository:
     def _show_attributes(self, tree: GitOid) -> None:
         reader = self.scratch.reader
         if self._shown is None:
-            found = trees.all_attributes(self.listing(tree))
+            found = trees.all_attributes(self.listing(tree, trees.ATTRIBUTES))
         elif self._shown[0] == tree:
             return
         else:
@@ -130,11 +133,19 @@ class GitRepository:
         self.scratch.show_attributes(found)
         self._shown = (tree, found)
 
-    def merge(self, ours: GitOid, theirs: GitOid) -> MergeOutcome:
-        """Merges commit `theirs` into commit `ours`; the same merge is done once."""
+    def merge(self, ours: GitOid, theirs: GitOid, ancestor: GitOid | None = None) -> MergeOutcome:
+        """Merges commit `theirs` into commit `ours`; the same merge is done once.
+
+        `ancestor` is their one merge base, where the caller knows it.
+        """
         known = self._merges.get((ours, theirs))
         if known is None:
-            known = self._merges[ours, theirs] = self._merge(ours, theirs)
+            if ancestor is not None:  # so git need not look for it
+                start, tip, head = (self.commit(c).tree for c in (ancestor, ours, theirs))
+                known = self.merge_trees(start, tip, head)
+            else:
+                known = self._merge(ours, theirs)
+            self._merges[ours, theirs] = known
         return known
 
     def _merge(self, ours: GitOid, theirs: GitOid) -> MergeOutcome:
@@ -158,7 +169,11 @@ class GitRepository:
     def merge_trees(self, ancestor: GitOid | None, ours: GitOid, theirs: GitOid) -> MergeOutcome:
         """Three-way merge of trees. git 2.39 takes commits only, so it is given synthetic ones."""
         scratch = self.scratch
-        root = self.make_commit(ancestor or scratch.empty_tree, (), "ancestor")
+        start = ancestor or scratch.empty_tree
+        tree = disjoint_merge(scratch.reader, scratch.write_object, start, ours, theirs)
+        if tree is not None:
+            return MergeOutcome(tree)
+        root = self.make_commit(start, (), "ancestor")
         left = self.make_commit(ours, (root,), "ours")
         right = self.make_commit(theirs, (root,), "theirs")
         return self.merge(left, right)

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from reprobuild.core.files import COMPONENT_DIRECTORY, FLAKE_FILE, LOCK_FILE
 from reprobuild.core.tree import check_name
 from reprobuild.errors import ReprobuildError
 
@@ -18,9 +19,11 @@ MAX_BYTES = 2 * 2**30
 
 
 def export_revision(directory: Path, revision: str, into: Path) -> Path:
-    """Writes what `directory` (inside a checkout) held at `revision`; the directory written.
+    """Writes the project that `directory` (inside a checkout) held at `revision`; where it lies.
 
-    Submodules become empty directories. Raises E-RELEASE-SIDE where there is no repository, no
+    Of the project: flake, lock, components, resolutions, and the files and fixtures that the flake
+    names; a path input is pinned by its tree and not needed. Submodules become empty directories.
+    Raises E-RELEASE-SIDE where there is no repository, no
     such revision, or the directory was not there then.
     """
     import git
@@ -44,9 +47,33 @@ def export_revision(directory: Path, revision: str, into: Path) -> Path:
         except (BadName, ValueError, KeyError, IndexError, GitError) as error:
             what = f"/{below.as_posix()}" if below.parts else ""
             raise _bad(revision, f"is no commit with {what or 'a tree'}") from error
-        into.mkdir(parents=True, exist_ok=True)
-        _Writer(revision).write(tree, into)
+        into.mkdir(parents=True)
+        _Writer(revision, into, _wanted(tree, revision)).write(tree)
     return into
+
+
+def _wanted(tree: Any, revision: str) -> set[str]:
+    """The project's own files and directories, by their paths in it."""
+    import tomllib
+
+    try:
+        flake = tomllib.loads((tree / FLAKE_FILE).data_stream.read().decode())
+    except KeyError as error:
+        raise _bad(revision, f"has no {FLAKE_FILE}") from error
+    except (ValueError, RecursionError):
+        flake = {}  # reading the project says what is off, and where
+    found = {FLAKE_FILE, LOCK_FILE, COMPONENT_DIRECTORY, "resolutions"}
+    stack: list[Any] = [flake]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, list):
+            stack += value
+        elif isinstance(value, dict):
+            stack += value.values()
+            path = value.get("path")
+            if isinstance(path, str) and value.get("kind") != "path":
+                found.add("/".join(p for p in path.split("/") if p not in ("", ".")))
+    return found
 
 
 def _bad(revision: str, why: str) -> ReprobuildError:
@@ -56,22 +83,28 @@ def _bad(revision: str, why: str) -> ReprobuildError:
 
 
 class _Writer:
-    def __init__(self, revision: str) -> None:
-        self.revision, self.files, self.bytes = revision, 0, 0
+    def __init__(self, revision: str, into: Path, wanted: set[str]) -> None:
+        self.revision, self.into, self.wanted = revision, into, wanted
+        self.above = {"/".join(p.split("/")[:n]) for p in wanted for n in range(p.count("/") + 1)}
+        self.files, self.bytes = 0, 0
 
-    def write(self, tree: Any, into: Path) -> None:
+    def write(self, tree: Any, prefix: str = "", *, whole: bool = False) -> None:
         for entry in tree:
             name = os.fsencode(entry.name)
             check_name(name)
             if name == b".git":
                 raise _bad(self.revision, "holds a .git of its own")
-            path = into / entry.name
+            place = prefix + entry.name
+            mine = whole or place in self.wanted
+            if not mine and place not in self.above:
+                continue
+            path = self.into / place
             if entry.type == "tree":
                 path.mkdir()
-                self.write(entry, path)
-            elif entry.type == "blob":
+                self.write(entry, place + "/", whole=mine)
+            elif entry.type == "blob" and mine:
                 self._blob(entry, path)
-            else:
+            elif entry.type == "commit":
                 path.mkdir()
 
     def _blob(self, entry: Any, path: Path) -> None:

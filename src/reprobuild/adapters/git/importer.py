@@ -63,10 +63,6 @@ class _Importer:
                 listing = self._reader.tree(oid)
             except ReprobuildError as error:
                 raise _located(error, path) from error
-            if len({e.name for e in listing}) != len(listing):
-                raise ReprobuildError(
-                    "E-GIT-OBJECT", f"git tree {oid} names one entry twice", object=oid.hex
-                )
             self._listings[oid] = listing
             for entry in listing:
                 if entry.is_tree:

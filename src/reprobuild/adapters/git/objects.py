@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import subprocess
 import tempfile
 from collections.abc import Generator, Iterable, Mapping
@@ -16,6 +17,8 @@ from reprobuild.errors import ReprobuildError
 
 MAX_DEPTH = 300
 """Directories below each other: more is an attack, not a source."""
+
+_TREES_KEPT = 512
 
 SYMLINK, GITLINK, DIRECTORY = 0o120000, 0o160000, 0o040000
 
@@ -34,31 +37,39 @@ class TreeEntry:
         return self.mode == DIRECTORY
 
 
-def parse_tree(data: bytes, size: int) -> tuple[TreeEntry, ...]:
-    """The entries of a raw tree object whose names have `size` raw bytes (20 or 32).
+RawTree = dict[bytes, tuple[bytes, bytes]]
+"""A directory as git wrote it: name → (mode in octal digits, raw object name)."""
 
-    Raises E-GIT-OBJECT for a malformed one, and for names that could leave a directory.
+_ENTRY = {
+    size: re.compile(rb"([0-7]{1,6}) ([^\0/]+)\0(.{%d})" % size, re.DOTALL) for size in (20, 32)
+}
+
+
+def parse_raw(data: bytes, size: int) -> RawTree:
+    """A raw tree object whose names have `size` raw bytes (20 or 32).
+
+    Raises E-GIT-OBJECT for a malformed one, for a name that is there twice and for names that
+    could leave a directory.
     """
-    entries: list[TreeEntry] = []
-    position = 0
-    while position < len(data):
-        space = data.find(b" ", position, position + 8)
-        nul = data.find(b"\0", space + 1)
-        end = nul + 1 + size
-        name = data[space + 1 : nul]
-        if space < 0 or nul < 0 or end > len(data) or not _safe(name):
-            raise ReprobuildError("E-GIT-OBJECT", f"malformed tree object at {name[:80]!r}")
-        try:
-            mode = int(data[position:space], 8)
-        except ValueError as error:
-            raise ReprobuildError("E-GIT-OBJECT", "malformed mode in a tree object") from error
-        entries.append(TreeEntry(mode, name, GitOid(data[nul + 1 : end].hex())))
-        position = end
-    return tuple(entries)
+    rows = _ENTRY[size].findall(data)
+    found = {name: (mode, oid) for mode, name, oid in rows}
+    taken = sum(len(mode) + len(name) for mode, name, _ in rows) + len(rows) * (size + 2)
+    bad = next((n for n in found if len(n) <= 4 and n.lower() in (b".", b"..", b".git")), None)
+    if taken != len(data) or bad is not None:
+        raise ReprobuildError("E-GIT-OBJECT", f"malformed tree object (at {bad!r})")
+    if len(found) != len(rows):
+        raise ReprobuildError("E-GIT-OBJECT", "a tree object names one entry twice")
+    return found
 
 
-def _safe(name: bytes) -> bool:
-    return bool(name) and b"/" not in name and name not in (b".", b"..") and name.lower() != b".git"
+def parse_tree(data: bytes, size: int) -> tuple[TreeEntry, ...]:
+    """The entries of a raw tree object, in its order; raises as `parse_raw`."""
+    return tuple(entry_of(name, *value) for name, value in parse_raw(data, size).items())
+
+
+def entry_of(name: bytes, mode: bytes, oid: bytes) -> TreeEntry:
+    """An entry out of its raw parts."""
+    return TreeEntry(int(mode, 8), name, GitOid(oid.hex()))
 
 
 class ObjectReader:
@@ -71,6 +82,7 @@ class ObjectReader:
         """`env` names the repository (GIT_DIR)."""
         self._env, self._cwd = dict(env), cwd
         self._process: subprocess.Popen[bytes] | None = None
+        self._trees: dict[GitOid, RawTree] = {}
 
     def _open(self) -> tuple[IO[bytes], IO[bytes]]:
         if self._process is None:
@@ -127,9 +139,24 @@ class ObjectReader:
             raise damaged(oid)
         return data
 
+    def raw(self, oid: GitOid) -> RawTree:
+        """A directory in its raw form; not to be changed."""
+        known = self._trees.get(oid)
+        if known is None:
+            known = parse_raw(self.read(oid, "tree"), len(oid.hex) // 2)
+            if len(self._trees) >= _TREES_KEPT:
+                self._trees.clear()
+            self._trees[oid] = known
+        return known
+
     def tree(self, oid: GitOid) -> tuple[TreeEntry, ...]:
         """The entries of a tree object."""
-        return parse_tree(self.read(oid, "tree"), len(oid.hex) // 2)
+        return tuple(entry_of(name, *value) for name, value in self.raw(oid).items())
+
+    def entry(self, tree: GitOid, name: bytes) -> TreeEntry | None:
+        """One entry of a directory."""
+        value = self.raw(tree).get(name)
+        return None if value is None else entry_of(name, *value)
 
     def has(self, oid: GitOid) -> bool:
         """Whether the commit or tree is here; its content is read and checked."""

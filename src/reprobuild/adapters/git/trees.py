@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cmp_to_key
+from collections.abc import Iterator, Sequence
 
-from reprobuild.adapters.git.objects import DIRECTORY, ObjectReader, TreeEntry, check_depth
+from reprobuild.adapters.git.objects import (
+    DIRECTORY,
+    ObjectReader,
+    RawTree,
+    TreeEntry,
+    check_depth,
+    entry_of,
+)
 from reprobuild.core.digest import GitOid
 from reprobuild.core.integration.backend import Change
 
@@ -16,12 +22,6 @@ _REGULAR = 0o100000
 def regular(mode: int) -> bool:
     """Whether a mode says a regular file (links and submodules are none)."""
     return mode & 0o170000 == _REGULAR
-
-
-def _order(one: tuple[bytes, bool], other: tuple[bytes, bool]) -> int:
-    a = one[0] + (b"/" if one[1] else b"")
-    b = other[0] + (b"/" if other[1] else b"")
-    return (a > b) - (a < b)
 
 
 def changes(
@@ -35,29 +35,43 @@ def changes(
     if old == new:
         return
     check_depth(prefix)
-    olds = {e.name: e for e in reader.tree(old)} if old is not None else {}
-    news = {e.name: e for e in reader.tree(new)} if new is not None else {}
-    keys = {(n, e.is_tree) for n, e in olds.items()} | {(n, e.is_tree) for n, e in news.items()}
-    for name, is_tree in sorted(keys, key=cmp_to_key(_order)):
-        a, b = _of_kind(olds.get(name), is_tree), _of_kind(news.get(name), is_tree)
-        if a is not None and b is not None and (a.mode, a.oid) == (b.mode, b.oid):
-            continue
-        if is_tree:
+    olds = reader.raw(old) if old is not None else {}
+    news = reader.raw(new) if new is not None else {}
+    names = {name for name, _ in olds.items() ^ news.items()}
+    sides = [(_entry(olds, name), _entry(news, name)) for name in names]
+    # a directory sorts as if its name ended in a slash, and before or after a file of that name
+    rows = [(a.name + b"/", a, b) for a, b in _parts(sides, trees=True)]
+    rows += [(a.name, a, b) for a, b in _parts(sides, trees=False)]
+    for key, a, b in sorted(rows, key=lambda row: row[0]):
+        one = a if a.mode else None
+        other = b if b.mode else None
+        if key.endswith(b"/"):
             yield from changes(
-                reader, a.oid if a else None, b.oid if b else None, prefix + name + b"/"
+                reader, one.oid if one else None, other.oid if other else None, prefix + key
             )
         else:
             yield Change(
-                prefix + name,
-                a.mode if a else 0,
-                b.mode if b else 0,
-                a.oid if a else None,
-                b.oid if b else None,
+                prefix + key, a.mode, b.mode, one.oid if one else None, other.oid if other else None
             )
 
 
-def _of_kind(entry: TreeEntry | None, is_tree: bool) -> TreeEntry | None:
-    return entry if entry is not None and entry.is_tree is is_tree else None
+_NONE = GitOid("0" * 40)
+
+
+def _entry(listing: RawTree, name: bytes) -> TreeEntry:
+    value = listing.get(name)
+    return entry_of(name, *value) if value is not None else TreeEntry(0, name, _NONE)
+
+
+def _parts(
+    sides: Sequence[tuple[TreeEntry, TreeEntry]], *, trees: bool
+) -> Iterator[tuple[TreeEntry, TreeEntry]]:
+    """The pairs with what is of the other kind taken for absent."""
+    for a, b in sides:
+        one = a if a.mode and a.is_tree is trees else TreeEntry(0, a.name, _NONE)
+        other = b if b.mode and b.is_tree is trees else TreeEntry(0, b.name, _NONE)
+        if one.mode or other.mode:
+            yield one, other
 
 
 def lookup(reader: ObjectReader, tree: GitOid, path: bytes) -> TreeEntry | None:
@@ -68,7 +82,7 @@ def lookup(reader: ObjectReader, tree: GitOid, path: bytes) -> TreeEntry | None:
             if entry.mode != DIRECTORY:
                 return None
             tree = entry.oid
-        entry = next((e for e in reader.tree(tree) if e.name == part), None)
+        entry = reader.entry(tree, part)
         if entry is None:
             return None
     return entry

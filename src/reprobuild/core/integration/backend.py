@@ -131,8 +131,12 @@ class Repository(Protocol):
         """The best common ancestor, where there is exactly one; None else."""
         ...
 
-    def merge(self, ours: GitOid, theirs: GitOid) -> MergeOutcome:
-        """Merges commit `theirs` into commit `ours`."""
+    def merge(self, ours: GitOid, theirs: GitOid, ancestor: GitOid | None = None) -> MergeOutcome:
+        """Merges commit `theirs` into commit `ours`.
+
+        `ancestor` is their one merge base, where the caller knows it: it spares work and cannot
+        change the answer.
+        """
         ...
 
     def merge_trees(self, ancestor: GitOid | None, ours: GitOid, theirs: GitOid) -> MergeOutcome:

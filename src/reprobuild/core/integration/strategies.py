@@ -64,6 +64,8 @@ class Stack:
     graph: Graph
     remark: bool = True
     steps: list[Step] = field(default_factory=list)
+    held: dict[GitOid, int] = field(default_factory=dict)
+    """Commits that merged heads brought, and by which head each came first."""
 
     @classmethod
     def start(
@@ -82,13 +84,6 @@ class Stack:
         return Stack(
             self.spec, self.repository, self.read, base, tree, tree, self.graph, remark=False
         )
-
-    def contained_in(self, head: GitOid) -> int:
-        """The number of an earlier head whose history holds `head`; 0 when none does."""
-        for step in self.steps:
-            if step.result is not None and head in self.graph.own(step.head.head):
-                return step.head.number
-        return 0
 
     def push(self, head: HeadSpec) -> Step:
         """Applies one head; the step says how it went, and the stack moves only when it went."""
@@ -115,16 +110,20 @@ class Stack:
         if self.graph.in_base(head.head):
             step.result = HeadResult(head.number, head.head, Disposition.ALREADY_IN_BASE)
             return
-        holder = self.contained_in(head.head)
+        holder = self.held.get(head.head, 0)
         squashed = self.squashed(head.head)
         resolved: tuple[Resolution, ...] = ()
         if not holder:
-            settled = self._settle(step, self.repository.merge(self.tip, head.head))
+            settled = self._settle(
+                step, self.repository.merge(self.tip, head.head, self._parted(head.head))
+            )
             if settled is None:
                 return
             self.tree, resolved = settled
             message = MESSAGE.format(head.number)
             self.tip = self.repository.make_commit(self.tree, (self.tip, head.head), message)
+            for commit in self.graph.own(head.head):
+                self.held.setdefault(commit, head.number)
         step.result = HeadResult(
             head.number, head.head, Disposition.MERGED, squashed, holder, resolved=resolved
         )
@@ -185,29 +184,41 @@ class Stack:
         """
         if not self.remark:
             return False
-        frontier = self.graph.frontier(head)
-        parted = frontier.pop() if len(frontier) == 1 else None
-        if parted is None:
-            parted = self.repository.merge_base(self.spec.base, head)
+        parted = self._left_base(head) or self.repository.merge_base(self.spec.base, head)
         head_tree = self.repository.commit(head).tree
         if parted is not None:
-            old = self.repository.commit(parted).tree
-            if old == head_tree:
-                return False
-            if self._reaches_untouched(old, head_tree):
-                return False
-        outcome = self.repository.merge(self.spec.base, head)
+            verdict = self._absorbed_plainly(self.repository.commit(parted).tree, head_tree)
+            if verdict is not None:
+                return verdict
+        outcome = self.repository.merge(self.spec.base, head, parted)
         return outcome.clean and outcome.tree == self.base_tree
 
-    def _reaches_untouched(self, old: GitOid, head_tree: GitOid) -> bool:
+    def _left_base(self, head: GitOid) -> GitOid | None:
+        """Where the head left the base, when it did so once."""
+        frontier = self.graph.frontier(head)
+        return frontier.pop() if len(frontier) == 1 else None
+
+    def _parted(self, head: GitOid) -> GitOid | None:
+        """The one merge base of the tip and a head that shares no commit with earlier heads."""
+        if not self.held.keys().isdisjoint(self.graph.own(head)):
+            return None
+        return self._left_base(head)
+
+    def _absorbed_plainly(self, old: GitOid, head_tree: GitOid) -> bool | None:
+        """What can be told path by path: the base has all that the head changed, or left some of
+        it as it was; None when only a merge can tell."""
+        if old == head_tree:
+            return False
         if old == self.base_tree:
-            return True
+            return False
+        same = True
         for change in self.repository.changes(old, head_tree):
             here = self.repository.entry(self.base_tree, change.path)
-            mode, blob = (here.mode, here.oid) if here is not None else (0, None)
-            if (mode, blob) == (change.old_mode, change.old):
-                return True
-        return False
+            side = (here.mode, here.oid) if here is not None else (0, None)
+            if side == (change.old_mode, change.old):
+                return False
+            same = same and side == (change.new_mode, change.new)
+        return True if same else None
 
 
 def check_present(repository: Repository, spec: IntegrationSpec) -> None:
