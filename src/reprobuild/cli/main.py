@@ -30,6 +30,7 @@ COMMANDS = {
     "lock": "lock:lock",
     "log": "log:log",
     "realize": "realize:realize",
+    "release": "release:release",
     "shell": "shell:shell",
     "show": "show:show",
     "store": "store:store",

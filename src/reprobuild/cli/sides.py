@@ -162,7 +162,7 @@ def _layout(app: App, text: str, path: Path) -> Side:
     from reprobuild.core.diff.read import labels_side, statement_side
 
     image, statement = app.world.layout(path)
-    by_labels = labels_side(text, "image", image)
+    by_labels = labels_side(text, "image-labels", image)
     if statement is None:
         return by_labels
     side = statement_side(text, statement, image)

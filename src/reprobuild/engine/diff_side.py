@@ -284,7 +284,8 @@ class SideReader:
         direct: set[str] = set()
         for node in graph.nodes.values():
             if node.name.partition(".")[0] in components:
-                direct |= _input_names(graph.nodes[entry.drv] for entry in node.inputs)
+                used = (e.drv for e in node.inputs if e.at not in _TOOLCHAIN_PLACES)
+                direct |= _input_names(graph.nodes[drv] for drv in used)
         return tools - direct
 
     def _behind(self, ref: Ref, graph: Graph) -> set[str]:
@@ -308,6 +309,10 @@ class SideReader:
                 if record is not None:
                     grades.append(order.index(record.isolation))
         return order[max(grades)].value if grades else ""
+
+
+_TOOLCHAIN_PLACES = ("/", "/cuda")
+"""Where builds see the trees of a toolchain."""
 
 
 def _sha(text: str) -> str:

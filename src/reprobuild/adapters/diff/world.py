@@ -150,7 +150,8 @@ class World:
         """The project as it was at a revision, in a directory that goes when the run ends."""
         from reprobuild.adapters.git.export import export_revision
 
-        return export_revision(self._home, revision, self.scratch / "revision")
+        into = self.scratch / f"revision-{len(list(self.scratch.iterdir()))}"
+        return export_revision(self._home, revision, into)
 
     def sources(self) -> GitSources:
         """Repositories at hand; nothing is asked of the network."""

@@ -72,9 +72,9 @@ def causes_of(
             found[cause.key] = cause
     for name, rows in packages.items():
         key = _input_key(name, sources, old, new)
-        if key not in found:
+        if key not in found and not _with_component(name, sources, old, new):
             found[key] = _package_cause(key, name, rows)
-    if release:
+    if set(release) - FOLLOWING or (release and not found):
         found["release"] = Cause("release", "release", _release_title(release))
     if graph is not None:
         _Sorting(found, old, new, graph, sources).run()
@@ -104,6 +104,12 @@ def _input_key(name: str, sources: Mapping[str, SourceDiff], old: Side, new: Sid
         if name in either.inputs and diff.moved and either.base in (kind.rev, diff.base.new):
             return f"source:{component}"
     return f"input:{name}"
+
+
+def _with_component(name: str, sources: Mapping[str, SourceDiff], old: Side, new: Side) -> bool:
+    """Whether an input came or went with the only components that use it."""
+    users = {c.name for side in (old, new) for c in side.components.values() if name in c.inputs}
+    return bool(users) and all(sources[u].status in ("added", "dropped") for u in users)
 
 
 def _source_cause(diff: SourceDiff) -> Cause | None:
@@ -181,9 +187,13 @@ def _version(text: str) -> str:
     return bare[:12] if len(bare) >= 40 and bare.isalnum() else text
 
 
+FOLLOWING = frozenset({"reference", "cache_fingerprint"})
+"""Facts that are made out of others: the tag names trees, and so does the JIT caches' name."""
+
+
 def _release_title(release: Mapping[str, tuple[str | None, str | None]]) -> str:
     rows = [f"{k} {a or '(none)'} → {b or '(none)'}" for k, (a, b) in release.items()
-            if k not in ("reference", "title", "output")]  # fmt: skip
+            if k not in FOLLOWING | {"title", "output"}]  # fmt: skip
     return "release facts: " + (_names(rows) or ", ".join(release))
 
 

@@ -117,7 +117,9 @@ def release_changes(old: Side, new: Side) -> dict[str, tuple[str | None, str | N
     """Facts that differ, where both sides state any."""
     if not old.release or not new.release:
         return {}
-    keys = sorted({*old.release, *new.release})
+    one, other = set(old.release), set(new.release)
+    # different documents state different facts: then only what both state can differ
+    keys = sorted(one | other if old.basis == new.basis else one & other)
     pairs = {k: (old.release.get(k) or None, new.release.get(k) or None) for k in keys}
     return {k: (a, b) for k, (a, b) in pairs.items() if a != b}
 

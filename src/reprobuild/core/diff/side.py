@@ -113,3 +113,8 @@ class Side:
     isolation: str = ""
     """The weakest isolation that the records of what is in the image really had; empty: unknown."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def basis(self) -> str:
+        """What kind of document the facts are out of."""
+        return "evaluated" if self.kind in ("installable", "git") else self.kind
