@@ -13,14 +13,13 @@ from enum import IntEnum
 _TEMPORARY = re.compile(rb"tmpxft_[0-9a-f]{8}_[0-9a-f]{8}-\d+_")
 _UNIT_FILE = re.compile(rb"[^/\0]*\.(cudafe1\.(?:cpp|c|gpu|stub\.c)|reg\.c)\Z")
 _UNIT = re.compile(rb"_([0-9a-f]{8})_(\d{1,3})_")
-_LENGTH = re.compile(rb"\d+(?=_GLOBAL__N_|_INTERNAL_|__device_stub_|__nv_static_|__fatbinwrap_)")
-_REST = re.compile(rb"_([0-9a-f]{8})(_\d{1,10})?")
-# Repetitions are bounded so that no text takes more than a multiple of its length.
-_SOURCE = rb"[A-Za-z0-9_.+-]{1,255}\.(?:cu|cuh|h|hh|hpp|hxx|inc|inl|c|cc|cpp|cxx|ptx|ii|gpu|o)\b"
-_SOURCE_NAME = re.compile(_SOURCE)
-_SOURCE_PATH = re.compile(
-    rb"(?:/|\.{1,2}/)?(?:[A-Za-z0-9_.+@~-]{1,255}/){1,64}(?=" + _SOURCE + rb")"
+_LENGTH = re.compile(
+    rb"(?<!\d)\d{1,6}(?=_GLOBAL__N_|_INTERNAL_|__device_stub_|__nv_static_|__fatbinwrap_)"
 )
+_REST = re.compile(rb"_([0-9a-f]{8})(_\d{1,10})?")
+_SUFFIX = re.compile(rb"\.(?:cu|cuh|h|hh|hpp|hxx|inc|inl|c|cc|cpp|cxx|ptx|ii|gpu|o)\b")
+_PATH_LETTERS = re.compile(rb"[A-Za-z0-9_.+@~/-]*")
+_MAX_PATH = 4096
 _DATE = re.compile(
     rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d{4}"
     rb"|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d"
@@ -46,10 +45,30 @@ def normal(text: bytes, level: Level) -> bytes:
     text = _TEMPORARY.sub(b"", text)
     text = _LENGTH.sub(b"", text)
     text = _units(text, level)
-    if level >= Level.PATH and _SOURCE_NAME.search(text):
-        # What follows a string of another length is padded differently.
-        text = re.sub(rb"\0+", b"\0", _SOURCE_PATH.sub(b"", text))
+    if level >= Level.PATH:
+        text = _without_directories(text)
     return _DATE.sub(b"", text) if level >= Level.DATE else text
+
+
+def _without_directories(text: bytes) -> bytes:
+    """Source files by their names alone. Takes time in proportion to the text, whatever it is:
+    each stretch is looked at once, from its file's suffix backwards."""
+    kept: list[bytes] = []
+    at = seen = 0
+    for match in _SUFFIX.finditer(text):
+        dot = match.start()
+        stretch = text[max(seen, dot - _MAX_PATH) : dot]
+        letters = _PATH_LETTERS.match(stretch[::-1])
+        assert letters is not None
+        slash = text.rfind(b"/", dot - letters.end(), dot)
+        if slash >= 0:
+            kept.append(text[at : dot - letters.end()])
+            at = slash + 1
+        seen = match.end()
+    if not seen:
+        return text
+    # What follows a string of another length is padded differently.
+    return re.sub(rb"\0+", b"\0", b"".join((*kept, text[at:])))
 
 
 def unit_file(name: bytes) -> bytes:
