@@ -79,6 +79,7 @@ def section(heading: str) -> str:
 
 SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("The flake", flake.Flake),
+    ("The flake", flake.Part),
     ("Policy", flake.Policy),
     ("Input kind `git`", flake.GitInput),
     ("Input kind `fixture`", flake.FixtureInput),
@@ -106,6 +107,8 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Step kind `wheel-install`", component.WheelInstallStep),
     ("Step kind `cuda-module`", component.CudaModuleStep),
     ("Units", component.Unit),
+    ("Step kind `template`", component.TemplateStep),
+    ("Files of a template step", component.Rendered),
     ("The image table", component.Layer),
     ("The image table", component.Owner),
     ("The lock", lock.Lock),

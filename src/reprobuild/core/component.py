@@ -141,6 +141,9 @@ def _mode(text: str) -> str:
 Arch = Annotated[str, AfterValidator(_arch)]
 
 
+TemplateValue = str | int | bool
+
+
 class Unit(Model):
     """One translation unit: a `path` in the module's `source`, or in the tree `from`.
 
@@ -200,6 +203,38 @@ class CudaModuleStep(_Step):
         return self
 
 
+class Rendered(Model):
+    """One file of a template step: a `template` with its values, or a `copy` of a file.
+
+    A template is a path in the step's `source`, or `PATH#NAME`: the text that a Python file there
+    gives that name. `texts` are values that are such texts.
+    """
+
+    template: InnerPath | None = None
+    copy_of: InnerPath | None = Field(default=None, alias="copy")
+    values: dict[str, TemplateValue] = Field(default_factory=dict)
+    texts: dict[str, InnerPath] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Rendered:
+        if (self.template is None) == (self.copy_of is None):
+            raise problem("missing", "a file is either made by a `template` or a `copy`")
+        return self
+
+
+class TemplateStep(_Step):
+    """Files rendered with Jinja; `values` and `texts` are those of every file."""
+
+    kind: Literal["template"]
+    source: Reference
+    jinja: Reference
+    files: dict[TreePath, Rendered] = Field(min_length=1)
+    values: dict[str, TemplateValue] = Field(default_factory=dict)
+    texts: dict[str, InnerPath] = Field(default_factory=dict)
+    toolchain: Name | None = None
+    root: Reference | None = None
+
+
 Step = Annotated[
     UnpackStep
     | RootfsStep
@@ -207,7 +242,8 @@ Step = Annotated[
     | ScriptStep
     | PythonWheelStep
     | WheelInstallStep
-    | CudaModuleStep,
+    | CudaModuleStep
+    | TemplateStep,
     Field(discriminator="kind"),
 ]
 

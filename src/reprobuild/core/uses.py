@@ -12,6 +12,7 @@ from reprobuild.core.component import (
     RootfsStep,
     ScriptStep,
     Step,
+    TemplateStep,
     UnpackStep,
     WheelInstallStep,
 )
@@ -51,6 +52,11 @@ def uses(step: Step) -> Iterator[tuple[KeyPath, Ref, frozenset[str]]]:
             yield ("root",), step.root, ROOTS
     elif isinstance(step, WheelInstallStep):
         yield ("wheel",), step.wheel, frozenset({"wheel", "url"})
+    elif isinstance(step, TemplateStep):
+        yield ("source",), step.source, TREES
+        yield ("jinja",), step.jinja, TREES
+        if step.root is not None:
+            yield ("root",), step.root, ROOTS
     else:
         yield ("source",), step.source, TREES
         for index, unit in enumerate(step.units):
@@ -91,6 +97,6 @@ def count(declared: Input) -> int:
 
 def needs_toolchain(step: Step) -> bool:
     """Whether the step runs in its output's toolchain, because it names nothing itself."""
-    if isinstance(step, (ScriptStep, PythonWheelStep)):
+    if isinstance(step, (ScriptStep, PythonWheelStep, TemplateStep)):
         return step.toolchain is None and step.root is None
     return isinstance(step, CudaModuleStep) and step.toolchain is None

@@ -13,6 +13,7 @@ from reprobuild.core.component import (
     RootfsStep,
     ScriptStep,
     Step,
+    TemplateStep,
     UnpackStep,
     WheelInstallStep,
 )
@@ -25,6 +26,7 @@ from reprobuild.core.kinds.cuda_module import cuda_module
 from reprobuild.core.kinds.labels import ComponentFacts, SourceFacts
 from reprobuild.core.kinds.python_wheel import python_wheel
 from reprobuild.core.kinds.script import script
+from reprobuild.core.kinds.template import template
 from reprobuild.core.kinds.trees import join, join_all, placements, rootfs, unpack, wheel_install
 from reprobuild.core.lock import FilesPin, GitPin, Lock, PinnedOutput, PinnedSource
 from reprobuild.core.origins import fetches, integrated_source, spec_digest
@@ -395,4 +397,5 @@ _KINDS: tuple[tuple[type, Callable[..., Located]], ...] = (
     (PythonWheelStep, python_wheel),
     (WheelInstallStep, wheel_install),
     (CudaModuleStep, cuda_module),
+    (TemplateStep, template),
 )
