@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.git.files import Pending
     from reprobuild.adapters.git.forge import Forge
     from reprobuild.adapters.git.resolutions import Resolutions
+    from reprobuild.adapters.keys.keyring import Keyring
     from reprobuild.adapters.oci.delivery import Images
     from reprobuild.adapters.store.glance import Glance
     from reprobuild.adapters.store.store import LocalStore
@@ -419,6 +420,25 @@ class App:
         from reprobuild.adapters.oci.storelayout import read_image
 
         return read_image(self.store, tree)
+
+    @cached_property
+    def keyring(self) -> Keyring:
+        """The user's keys, beside the configuration file."""
+        from reprobuild.adapters.keys.keyring import Keyring
+
+        return Keyring(self.settings.config_file.parent)
+
+    def read_public(self, file: Path) -> bytes:
+        """The 32 bytes of a public key file; raises E-KEY."""
+        from reprobuild.adapters.keys.keyring import read_public
+
+        return read_public(file)
+
+    def public_pem(self, key: bytes) -> str:
+        """A public key as others read it."""
+        from reprobuild.adapters.keys.keyring import public_pem
+
+        return public_pem(key).decode()
 
     @property
     def images(self) -> Images:

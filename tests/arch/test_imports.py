@@ -39,6 +39,8 @@ IMPURE = {
 HOMES: dict[str, tuple[str, ...]] = {
     "blake3": ("core.digest", "adapters.store"),
     "click": ("cli",),
+    "cryptography": ("adapters.keys",),
+    "cyclonedx": ("adapters.sbom",),
     "debian": ("adapters.builders.deb", "adapters.fetch"),
     "deflate": ("adapters.oci.gzipstream",),
     "docker": ("adapters.docker", "adapters.fetch.registry"),  # the latter: docker login's keys
@@ -49,15 +51,18 @@ HOMES: dict[str, tuple[str, ...]] = {
     "packaging": ("adapters.fetch",),
     "pydantic": (
         *("core.schema", "core.flake", "core.component", "core.lock"),
+        *("core.documents.model", "core.gates", "core.profiles.model"),
         "adapters.toml",
     ),
     "pydantic_core": ("core.schema", "adapters.toml"),
     "pypi_simple": ("adapters.fetch.index",),
     "requests": ("adapters.fetch.http", "adapters.docker", "adapters.git.forge"),
     "rich": ("adapters.report",),
+    "packageurl": ("adapters.sbom",),
+    "spdx_tools": ("adapters.sbom",),
     "tomlkit": ("adapters.toml",),
     "urllib3": ("adapters.fetch.http", "adapters.docker"),
-    "zstandard": ("adapters.builders", "adapters.cubin"),
+    "zstandard": ("adapters.builders", "adapters.oci.zstdstream", "adapters.cubin"),
 }
 
 # What a run that has nothing to do must not pay for.

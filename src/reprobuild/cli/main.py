@@ -27,6 +27,7 @@ COMMANDS = {
     "integrate": "integrate:integrate",
     "inventory": "inventory:inventory",
     "kernels": "kernels:kernels",
+    "key": "key:key",
     "lock": "lock:lock",
     "log": "log:log",
     "realize": "realize:realize",

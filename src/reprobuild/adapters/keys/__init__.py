@@ -1,0 +1,1 @@
+"""The user's signing keys, and whose signatures are believed."""

@@ -1,0 +1,130 @@
+"""Keys: made, kept to the user, rotated, revoked; and what is believed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from reprobuild.adapters.keys.keyring import Keyring, key_id, public_pem, read_public, signed_by
+from reprobuild.errors import ReprobuildError
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Keyring:
+    return Keyring(tmp_path / "config")
+
+
+def code(error: pytest.ExceptionInfo[ReprobuildError]) -> tuple[str, int]:
+    return error.value.code, error.value.exit_status
+
+
+def test_a_key_signs_and_is_believed(ring: Keyring) -> None:
+    made = ring.generate()
+    signature = ring.signer().sign(b"text")
+    assert (len(made.key), len(signature)) == (32, 64)
+    assert ring.verify(made.key, b"text", signature)
+    assert not ring.verify(made.key, b"texts", signature)
+    assert not ring.verify(made.key, b"text", signature[:-1] + bytes([signature[-1] ^ 1]))
+    assert not ring.verify(bytes(32), b"text", signature)
+
+
+def test_private_keys_are_the_users_alone(ring: Keyring) -> None:
+    old = os.umask(0)
+    try:
+        ring.generate("work")
+    finally:
+        os.umask(old)
+    assert (ring.home / "keys/work.pem").stat().st_mode & 0o777 == 0o600
+    assert (ring.home / "keys").stat().st_mode & 0o777 == 0o700
+    assert "PRIVATE" not in repr(ring.signer("work"))
+
+
+def test_a_key_that_others_can_read_does_not_sign(ring: Keyring) -> None:
+    ring.generate()
+    (ring.home / "keys/default.pem").chmod(0o640)
+    with pytest.raises(ReprobuildError) as error:
+        ring.signer()
+    assert code(error) == ("E-KEY", 3)
+    assert "chmod 600" in error.value.hint
+
+
+def test_no_key_is_overwritten(ring: Keyring) -> None:
+    before = ring.generate().key
+    with pytest.raises(ReprobuildError) as error:
+        ring.generate()
+    assert code(error) == ("E-KEY", 3)
+    assert ring.signer().key == before
+
+
+def test_others_are_believed_when_told(ring: Keyring, tmp_path: Path) -> None:
+    other = Keyring(tmp_path / "other")
+    key = other.generate().key
+    signature = other.signer().sign(b"x")
+    assert not ring.verify(key, b"x", signature)
+    ring.trust("friend", read_public(other.home / "keys/default.pub"))
+    assert ring.verify(key, b"x", signature)
+    assert [(k.name, k.own) for k in ring.known()] == [("friend", False)]
+
+
+def test_rotation_keeps_the_old_key_and_vouches_for_the_new(ring: Keyring) -> None:
+    first = ring.generate()
+    signature = ring.signer().sign(b"old")
+    old, new = ring.rotate()
+    assert (old.key, ring.signer().key) == (first.key, new.key)
+    assert ring.signer(old.name).key == first.key
+    assert ring.verify(old.key, b"old", signature)
+    (row,) = json.loads((ring.home / "keys.json").read_text())["rotated"]
+    message = b"reprobuild/key-rotation/v0\0" + new.key
+    assert signed_by(first.key, message, bytes.fromhex(row["signature"]))
+
+
+def test_what_is_revoked_is_believed_no_more(ring: Keyring) -> None:
+    made = ring.generate()
+    signature = ring.signer().sign(b"x")
+    ring.revoke(made.id[:12], "lost")
+    assert not ring.verify(made.key, b"x", signature)
+    assert ring.known()[0].revoked == "lost"
+    for attempt in (ring.signer, lambda: ring.trust("again", made.key)):
+        with pytest.raises(ReprobuildError) as error:
+            attempt()
+        assert code(error) == ("E-KEY", 3)
+
+
+def test_a_damaged_state_is_not_taken_for_empty(ring: Keyring) -> None:
+    made = ring.generate()
+    ring.revoke(made.id)
+    (ring.home / "keys.json").write_text("{")
+    with pytest.raises(ReprobuildError) as error:
+        ring.verify(made.key, b"x", bytes(64))
+    assert code(error) == ("E-KEY", 3)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".x", "x" * 65])
+def test_names_that_are_none(ring: Keyring, name: str) -> None:
+    with pytest.raises(ReprobuildError) as error:
+        ring.generate(name)
+    assert error.value.code == "E-KEY"
+
+
+@pytest.mark.parametrize("text", ["", "text", "-----BEGIN PUBLIC KEY-----\nAAAA\n"])
+def test_files_that_are_no_keys(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.pub").write_text(text)
+    with pytest.raises(ReprobuildError) as error:
+        read_public(tmp_path / "x.pub")
+    assert error.value.code == "E-KEY"
+
+
+def test_a_known_vector() -> None:
+    """RFC 8032, 7.1, test 2."""
+    key = bytes.fromhex("3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c")
+    signature = bytes.fromhex(
+        "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
+        "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"
+    )
+    assert signed_by(key, b"\x72", signature)
+    assert not signed_by(key, b"\x73", signature)
+    assert len(key_id(key)) == 64
+    assert public_pem(key).startswith(b"-----BEGIN PUBLIC KEY-----")
