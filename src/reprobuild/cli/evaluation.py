@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from reprobuild.app import App
 
 
+LAYER = "layer"
+"""The step that every component of an image has: `OUTPUT.COMPONENT.layer`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """An installable with its evaluation; `located` holds each tree that it stands for."""
@@ -35,24 +39,37 @@ def evaluate(
     """All installables over one shared graph."""
     project = app.project
     graph = Graph()
+    evaluators: dict[str, Evaluator] = {}
     evaluations: dict[str, Evaluation] = {}
     targets: list[Target] = []
     for text in texts or ("",):
         installable = parse_installable(text, project.flake)
-        if installable.output not in evaluations:
-            app.check_fixtures(installable.output)
-            evaluations[installable.output] = Evaluator(
+        name = installable.output
+        if name not in evaluators:
+            app.check_fixtures(name)
+            evaluators[name] = Evaluator(
                 project.flake,
                 project.components,
                 project.lock,
-                installable.output,
+                name,
                 overrides=overrides or {},
                 contract_program=app.contract_program,
                 verify_program=app.verify_program,
                 graph=graph,
-            ).evaluate()
-        evaluation = evaluations[installable.output]
-        located = _located(installable, evaluation, project)
+            )
+        evaluator, component = evaluators[name], installable.component
+        pins = project.lock.outputs.get(name) if project.lock else None
+        if component is not None and pins is not None and pins.open:
+            # What is open elsewhere in the output is no matter of this component.
+            evaluation = evaluator.evaluate_part(component)
+        else:
+            if name not in evaluations:
+                evaluations[name] = evaluator.evaluate()
+            evaluation = evaluations[name]
+        if component is not None and installable.step == LAYER:
+            located = {str(installable): evaluator.image_layer(component)}
+        else:
+            located = _located(installable, evaluation, project)
         targets.append(Target(installable, evaluation, located))
     return graph, targets
 
@@ -94,9 +111,12 @@ def parse_overrides(app: App, texts: Sequence[str]) -> dict[str, Digest]:
 
 
 def watched_paths(app: App) -> list[str]:
-    """Directories of the project whose content decides outputs: fixtures and path inputs."""
-    return [
+    """Directories of the project whose content decides outputs: fixtures, path inputs, and those
+    of included files."""
+    flake = app.project.flake
+    included = {pattern.rpartition("/")[0] for pattern in flake.include}
+    return sorted(included) + [
         declared.path
-        for declared in app.project.flake.inputs.values()
+        for declared in flake.inputs.values()
         if isinstance(declared, (FixtureInput, PathInput))
     ]

@@ -12,6 +12,9 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
+    from reprobuild.engine.evaluate import Evaluator
+
+_OPEN = ("E-OUTPUT-OPEN", "E-LOCK-MISSING", "E-LOCK-STALE")
 
 
 @click.command()
@@ -30,13 +33,13 @@ def show(app: App, /, installable: str) -> None:
         return
     for output, facts in outputs.items():
         mark = "  (default)" if output == flake.default else ""
-        click.echo(f"{output}{mark}  {facts.get('drv', '')}")
+        click.echo(f"{output}{mark}  {facts.get('drv') or 'open'}")
         if facts.get("reference"):
             click.echo(f"  {facts['reference']}")
         if "open" in facts:
             click.echo(f"  open: {facts['open']}")
         for component, entry in facts["components"].items():
-            click.echo(f"  {component:<20} {entry['version']:<12} {entry['drv']}")
+            click.echo(f"  {component:<20} {entry['version']:<12} {entry['drv'] or 'open'}")
 
 
 def _output(app: App, output: str) -> dict[str, Any]:
@@ -57,9 +60,9 @@ def _output(app: App, output: str) -> dict[str, Any]:
         app.check_fixtures(output)
         evaluation = evaluator.evaluate()
     except ReprobuildError as error:
-        if error.code not in ("E-OUTPUT-OPEN", "E-LOCK-MISSING", "E-LOCK-STALE"):
+        if error.code not in _OPEN:
             raise
-        return {"components": {}, "drv": None, "open": error.message, "reference": None}
+        return _stated(app, evaluator, output, error)
     image = evaluation.image
     return {
         "components": {
@@ -70,3 +73,26 @@ def _output(app: App, output: str) -> dict[str, Any]:
         "labels": dict(image.labels) if image else {},
         "reference": image.reference if image else None,
     }
+
+
+def _stated(app: App, evaluator: Evaluator, output: str, error: ReprobuildError) -> dict[str, Any]:
+    """What is known of an open output: the reference that its stated trees give, and the
+    components that are not open themselves."""
+    from reprobuild.core.documents.facts import release_facts
+
+    project = app.project
+    components: dict[str, Any] = {}
+    for name in project.flake.outputs[output].components:
+        try:
+            drv = str(evaluator.component(name).drv)
+        except ReprobuildError as problem:
+            if problem.code not in _OPEN:
+                raise
+            components[name] = {"drv": None, "open": problem.message, "version": ""}
+            continue
+        components[name] = {"drv": drv, "version": evaluator.version(name)}
+    reference = None
+    if project.flake.outputs[output].release is not None:
+        facts = release_facts(project.flake, project.components, project.lock, output)
+        reference = facts.reference or None
+    return {"components": components, "drv": None, "open": error.message, "reference": reference}

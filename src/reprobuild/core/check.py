@@ -41,7 +41,8 @@ def check_project(flake: Flake, components: Mapping[str, Component]) -> list[Pro
         problems = cycle_problems(flake, components)
     if not problems:
         for name, output in flake.outputs.items():
-            problems += tag_problems(flake, name, output, components)
+            named = {n: components[file] for n, file in output.variants.items()}
+            problems += tag_problems(flake, name, output, {**components, **named})
         problems += _without_effect(flake, components)
     return problems
 

@@ -87,7 +87,7 @@ def _wrong(
         yield Problem(
             FLAKE_FILE,
             path,
-            f"{{{placeholder.name}}} needs {lacks} in {component_file(component)}",
+            f"{{{placeholder.name}}} needs {lacks} in {component_file(output.described_by(component))}",
             expected=lacks,
         )
 

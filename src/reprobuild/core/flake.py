@@ -9,6 +9,9 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from reprobuild.core.derivation import Isolation
+from reprobuild.core.documents.model import Documents, Published
+from reprobuild.core.gates import Gate
+from reprobuild.core.profiles.model import Profile
 from reprobuild.core.schema import (
     Commit,
     EnvName,
@@ -219,6 +222,7 @@ class Source(Model):
     patches: tuple[SourcePatch, ...] = ()
     exclusions: tuple[Exclusion, ...] = ()
     tree: Commit | None = None
+    patch_sha256: Sha256Text | None = None
 
     @model_validator(mode="after")
     def _numbers_once(self) -> Source:
@@ -295,6 +299,12 @@ class Output(Model):
     release: Release | None = None
     image: ImageConfig | None = None
     sources: dict[Name, Source] = Field(default_factory=dict)
+    published: Published | None = None
+    documents: Documents | None = None
+    profiles: dict[Name, Profile] = Field(default_factory=dict)
+    gates: dict[Name, Gate] = Field(default_factory=dict)
+    interface: dict[Name, tuple[EnvName, ...]] = Field(default_factory=dict)
+    abi: dict[Name, str] = Field(default_factory=dict)
 
     @field_validator("components")
     @classmethod
@@ -330,15 +340,40 @@ class Policy(Model):
     signers: tuple[Sha256Text, ...] = ()
 
 
-class Flake(Model):
-    """The whole file."""
+_INCLUDE = re.compile(r"(?:[A-Za-z0-9_+-][A-Za-z0-9._+-]*/)+(?:\*|[A-Za-z0-9._+-]+)\.toml\Z")
+
+
+class Part(Model):
+    """A further file of the flake, named by its `include`: more inputs, toolchains, outputs."""
 
     format: Format
+    inputs: dict[Name, Input] = Field(default_factory=dict)
+    toolchains: dict[Name, Toolchain] = Field(default_factory=dict)
+    outputs: dict[Name, Output] = Field(default_factory=dict)
+
+
+class Flake(Model):
+    """The whole file, with what it includes."""
+
+    format: Format
+    include: tuple[str, ...] = ()
     default: Name | None = None
     policy: Policy | None = None
     inputs: dict[Name, Input] = Field(default_factory=dict)
     toolchains: dict[Name, Toolchain] = Field(default_factory=dict)
     outputs: dict[Name, Output] = Field(default_factory=dict)
+
+    @field_validator("include")
+    @classmethod
+    def _include(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            if not _INCLUDE.match(pattern) or pattern.startswith("derivations/"):
+                raise problem(
+                    "include",
+                    f"{pattern[:80]!r} cannot be included; say DIRECTORY/NAME.toml, "
+                    "or DIRECTORY/*.toml",
+                )
+        return patterns
 
 
 __all__ = ["Flake", "InnerPath"]

@@ -25,14 +25,19 @@ from reprobuild.core.schema import Model
 SPEC_DOMAIN = "reprobuild/declaration/v0"
 
 
-_PROSE = {"heads": {"__all__": {"title", "summary"}}, "exclusions": True, "tree": True}
+_PROSE = {
+    "heads": {"__all__": {"title", "summary"}},
+    "exclusions": True,
+    "patch_sha256": True,
+    "tree": True,
+}
 
 
 def spec_digest(model: Model) -> Digest:
     """What a pin remembers of the declaration it was made for, to tell when that changed.
 
-    Titles, summaries and exclusions are prose, and a published tree is an assertion that is
-    checked each time: none of them can move a pin.
+    Titles, summaries and exclusions are prose, and a published tree or patch is an assertion
+    that is checked each time: none of them can move a pin.
     """
     exclude: Any = _PROSE if isinstance(model, Source) else None
     document = model.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=exclude)

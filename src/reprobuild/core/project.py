@@ -15,10 +15,12 @@ class Project:
     """Everything that a directory says. `lock` is None where nothing was locked yet.
 
     `texts` are the files' bytes by their path relative to the project (`flake-like.toml`,
-    `derivations/NAME.toml`, `flake-like.lock`): what a memo is keyed by.
+    `derivations/NAME.toml`, `flake-like.lock`, included files): what a memo is keyed by.
+    `origins` says which file declares something, by (table, name), where it is not the flake.
     """
 
     flake: Flake
     components: Mapping[str, Component]
     lock: Lock | None = None
     texts: Mapping[str, bytes] = field(default_factory=dict)
+    origins: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -31,7 +31,7 @@ from reprobuild.core.kinds.trees import join, join_all, placements, rootfs, unpa
 from reprobuild.core.lock import FilesPin, GitPin, Lock, PinnedOutput, PinnedSource
 from reprobuild.core.origins import fetches, integrated_source, spec_digest
 from reprobuild.core.reference import Ref
-from reprobuild.engine.imageplan import ImagePlan, plan_image
+from reprobuild.engine.imageplan import ImagePlan, component_layer, plan_image
 from reprobuild.errors import ReprobuildError
 
 
@@ -100,19 +100,39 @@ class Evaluator:
 
     def evaluate(self) -> Evaluation:
         """The whole output; raises E-LOCK-MISSING, E-LOCK-STALE, E-OUTPUT-OPEN."""
-        for what, why in sorted(self.pinned.open.items()):
-            raise ReprobuildError(
-                "E-OUTPUT-OPEN",
-                f"output {self.output_name} is open: {what}: {why}",
-                output=self.output_name,
-                open=what,
-            )
+        for what in sorted(self.pinned.open):
+            raise self._open(what)
         results = {name: self.component(name) for name in self.output.components}
         image = None
         if self.output.release is not None:
             image = plan_image(self, tuple(sorted(self._dirty)))
         dirty = tuple(sorted(self._dirty))
         return Evaluation(self.output_name, self.graph, results, image, dirty, self.step)
+
+    def evaluate_part(self, component: str) -> Evaluation:
+        """One component of the output, which may be had though others are open."""
+        results = {component: self.component(component)}
+        dirty = tuple(sorted(self._dirty))
+        return Evaluation(self.output_name, self.graph, results, None, dirty, self.step)
+
+    def image_layer(self, component: str) -> Located:
+        """The layer that a component makes in this output's image."""
+        return component_layer(self, component)
+
+    def _open(self, what: str) -> ReprobuildError:
+        why = self.pinned.open[what]
+        declared = self.flake.inputs.get(
+            self.output.sources[what].input if what in self.output.sources else what
+        )
+        hint = mirror_hint(declared.url) if isinstance(declared, GitInput) else None
+        return ReprobuildError(
+            "E-OUTPUT-OPEN",
+            f"output {self.output_name} is open: {what}: {why}",
+            output=self.output_name,
+            open=what,
+            remote=declared.url if isinstance(declared, GitInput) else None,
+            hint=hint,
+        )
 
     # -- components and steps ----------------------------------------------------------------
 
@@ -176,11 +196,15 @@ class Evaluator:
         why = self.lock.open.get(name) if self.lock else None
         if why is None:
             return ReprobuildError("E-LOCK-MISSING", f"input {name} is not pinned", input=name)
+        declared = self.flake.inputs[name]
+        remote = declared.url if isinstance(declared, GitInput) else None
         return ReprobuildError(
             "E-OUTPUT-OPEN",
             f"output {self.output_name} is open: input {name}: {why}",
             output=self.output_name,
             open=name,
+            remote=remote,
+            hint=mirror_hint(remote) if remote else None,
         )
 
     def _overridden(self, name: str) -> Located:
@@ -221,6 +245,8 @@ class Evaluator:
     def _pinned_source(self, component: str, wanted: Source) -> PinnedSource:
         pin = self.pinned.sources.get(component)
         where = f"outputs.{self.output_name}.sources.{component}"
+        if pin is None and component in self.pinned.open:
+            raise self._open(component)
         if pin is None:
             raise ReprobuildError("E-LOCK-MISSING", f"{where} is not pinned", key=where)
         if pin.spec != spec_digest(wanted).hex:
@@ -232,6 +258,15 @@ class Evaluator:
                 key=where,
                 expected=wanted.tree,
                 got=pin.tree,
+            )
+        if wanted.patch_sha256 is not None and wanted.patch_sha256 != pin.patch_sha256:
+            raise ReprobuildError(
+                "E-TREE-MISMATCH",
+                f"{where}: the heads give patch {pin.patch_sha256}, but {wanted.patch_sha256} is "
+                "published",
+                key=where,
+                expected=wanted.patch_sha256,
+                got=pin.patch_sha256,
             )
         return pin
 
@@ -294,6 +329,14 @@ class Evaluator:
         if name is None or not isinstance(pin, GitPin):
             return None
         return SourceFacts(_repository(self.flake.inputs[name]), pin.ref, pin.rev, pin.tree)
+
+
+def mirror_hint(url: str) -> str:
+    """How to give a mirror of a repository that cannot be reached."""
+    return (
+        f"needed is {url}: where it cannot be reached, give a mirror in the user's configuration, "
+        f'[mirrors] "{url}" = "/path/to/mirror.git", then run `reprobuild lock`'
+    )
 
 
 def _repository(declared: object) -> str:

@@ -143,6 +143,30 @@ def plan_image(evaluator: OutputView, dirty: tuple[str, ...]) -> ImagePlan:
     return ImagePlan(Located(image_drv), reference, labels, tuple(layered))
 
 
+def component_layer(evaluator: OutputView, name: str) -> Located:
+    """The layer that one component makes in its output's image, the very one of `plan_image`.
+
+    Raises E-COMPONENT for a component that puts nothing into images, or several layers.
+    """
+    component = evaluator.components[name]
+    tree = evaluator.layer(name)
+    if tree is None or component.image is None or component.image.split:
+        raise ReprobuildError(
+            "E-COMPONENT", f"component {name} makes no single layer", component=name
+        )
+    config = evaluator.output.image
+    base = None
+    if config is not None and config.base is not None:
+        base = evaluator.input(config.base.name)[0]
+    roots = [evaluator.layer(n) for n in evaluator.output.components if _is_root(evaluator, n)]
+    beneath = [
+        whole.input(f"below-{index}")
+        for index, whole in enumerate(root for root in roots if root is not None)
+        if whole.drv != tree.drv
+    ]
+    return _layer(evaluator, name, tree, base, beneath)
+
+
 def _statement(
     evaluator: OutputView,
     document: dict[str, Value],

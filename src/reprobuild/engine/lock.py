@@ -86,8 +86,8 @@ class Locker:
             return False
         return not isinstance(pin, GitPin) or pin.text == self.pinner.text(declared)
 
-    def _left_open(self, error: ReprobuildError, asked_for: bool) -> str:
-        if asked_for or error.code not in _OPEN:
+    def _left_open(self, error: ReprobuildError, asked_for: bool, moved_on: bool = False) -> str:
+        if asked_for or (error.code not in _OPEN and not moved_on):
             raise error
         return f"{error.code}: {error.message}"
 
@@ -102,7 +102,10 @@ class Locker:
             except ReprobuildError as error:
                 error.facts.setdefault("key", f"outputs.{name}.sources.{component}")
                 asked = self._asked_for(name, component, wanted)
-                open_[component] = self._left_open(error, asked)
+                # Where the base is left to the branch, another tree only means that the branch
+                # has moved on since the release: the output waits, the others need not.
+                moved_on = error.code == "E-TREE-MISMATCH" and wanted.base_commit is None
+                open_[component] = self._left_open(error, asked, moved_on)
         return PinnedOutput(open=open_, sources=sources)
 
     def _asked_for(self, output: str, component: str, wanted: Source) -> bool:

@@ -178,6 +178,15 @@ class Pinner:
                 expected=wanted.tree,
                 got=integration.tree.hex,
             )
+        patch = integration.patch_sha256.hex
+        if wanted.patch_sha256 is not None and wanted.patch_sha256 != patch:
+            raise ReprobuildError(
+                "E-TREE-MISMATCH",
+                f"the heads give a patch of sha256:{patch}, but sha256:{wanted.patch_sha256} "
+                "is published",
+                expected=wanted.patch_sha256,
+                got=patch,
+            )
         explicit = {head.number: head.commits for head in wanted.heads}
         return PinnedSource(
             spec=spec_digest(wanted).hex,

@@ -11,12 +11,13 @@ from pydantic import BaseModel, ValidationError
 
 from reprobuild.adapters.toml.defaults import merge_defaults
 from reprobuild.adapters.toml.explain import count_of, problems_of
+from reprobuild.adapters.toml.include import Included, included_files
 from reprobuild.adapters.toml.positions import Positions
 from reprobuild.adapters.toml.read import Parsed, dotted, read_toml
 from reprobuild.core.check import check_project
 from reprobuild.core.component import Component
 from reprobuild.core.files import COMPONENT_DIRECTORY, FLAKE_FILE, LOCK_FILE
-from reprobuild.core.flake import Flake
+from reprobuild.core.flake import Flake, Part
 from reprobuild.core.lock import Lock
 from reprobuild.core.problem import Problem, shown
 from reprobuild.core.project import Project
@@ -61,14 +62,21 @@ def load_project(directory: Path) -> Project:
         raise ReprobuildError("E-NO-FLAKE", f"there is no {FLAKE_FILE} in {directory}")
     parsed = {FLAKE_FILE: read_toml(flake_path, FLAKE_FILE, "E-FLAKE")}
     flake = _validate(parsed[FLAKE_FILE], Flake, "E-FLAKE")
+    included = Included(FLAKE_FILE, flake)
+    for name in included_files(directory, flake.include):
+        parsed[name] = read_toml(directory / name, name, "E-FLAKE")
+        problems = included.add(name, _validate(parsed[name], Part, "E-FLAKE"))
+        if problems:
+            raise _report(problems, {name: parsed[name].positions()}, "E-FLAKE", len(problems))
+    flake = included.flake
     components: dict[str, Component] = {}
     for name, (component, source) in _components(directory / COMPONENT_DIRECTORY).items():
         components[name] = component
         parsed[source.name] = source
-    problems = check_project(flake, components)
+    problems = [included.placed(problem) for problem in check_project(flake, components)]
     if problems:
         first_file = problems[0].file
-        code = "E-FLAKE" if first_file == FLAKE_FILE else "E-COMPONENT"
+        code = "E-COMPONENT" if first_file.startswith(f"{COMPONENT_DIRECTORY}/") else "E-FLAKE"
         places = {file: parsed[file].positions() for file in {p.file for p in problems}}
         raise _report(problems, places, code, len(problems))
     lock = None
@@ -76,7 +84,8 @@ def load_project(directory: Path) -> Project:
     if os.path.lexists(lock_path):
         parsed[LOCK_FILE] = read_toml(lock_path, LOCK_FILE, "E-LOCK")
         lock = _validate(parsed[LOCK_FILE], Lock, "E-LOCK")
-    return Project(flake, components, lock, {name: p.raw for name, p in parsed.items()})
+    texts = {name: p.raw for name, p in parsed.items()}
+    return Project(flake, components, lock, texts, included.origins)
 
 
 def _components(directory: Path) -> dict[str, tuple[Component, Parsed]]:

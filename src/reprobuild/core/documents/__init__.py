@@ -1,0 +1,1 @@
+"""What a release says of itself to people: the source merge contract and the runbook."""

@@ -1,0 +1,1 @@
+"""Serving profiles: typed settings, derived values, ownership rules, and Compose files of them."""
