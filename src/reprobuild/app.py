@@ -17,6 +17,7 @@ from reprobuild.settings import Settings
 
 if TYPE_CHECKING:
     from reprobuild.adapters.bundle.service import Bundles
+    from reprobuild.adapters.bundle.service import Bundles
     from reprobuild.adapters.diff.world import World
     from reprobuild.adapters.fetch.settings import FetchSettings
     from reprobuild.adapters.git.fetcher import GitSources
@@ -451,6 +452,13 @@ class App:
             cancel=self.cancel,
             memory=self.settings.state_dir / "push",
         )
+
+    @cached_property
+    def bundles(self) -> Bundles:
+        """Bundles: their files, what they carry besides objects, proofs."""
+        from reprobuild.adapters.bundle.service import Bundles
+
+        return Bundles(self.store, self.settings)
 
     def check_fixtures(self, output: str) -> None:
         """Raises E-LOCK-STALE when the text of a fixture moved after it was pinned."""
