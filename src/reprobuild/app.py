@@ -435,6 +435,12 @@ class App:
 
         return read_public(file)
 
+    def signed_by(self, key: bytes, message: bytes, signature: bytes) -> bool:
+        """Whether a public key made a signature."""
+        from reprobuild.adapters.keys.keyring import signed_by
+
+        return signed_by(key, message, signature)
+
     def public_pem(self, key: bytes) -> str:
         """A public key as others read it."""
         from reprobuild.adapters.keys.keyring import public_pem

@@ -48,7 +48,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "installer": ("adapters.builders.wheel",),
     "lz4": ("adapters.cubin",),
     "networkx": ("core.graph",),
-    "packaging": ("adapters.fetch",),
+    "packaging": ("adapters.bundle.toolkit", "adapters.fetch"),
     "pydantic": (
         *("core.schema", "core.flake", "core.component", "core.lock"),
         *("core.documents.model", "core.gates", "core.profiles.model"),
@@ -62,7 +62,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "spdx_tools": ("adapters.sbom",),
     "tomlkit": ("adapters.toml",),
     "urllib3": ("adapters.fetch.http", "adapters.docker"),
-    "zstandard": ("adapters.builders", "adapters.oci.zstdstream", "adapters.cubin"),
+    "zstandard": ("adapters.builders", "adapters.oci.zstdstream", "adapters.bundle", "adapters.cubin"),
 }
 
 # What a run that has nothing to do must not pay for.

@@ -13,6 +13,7 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
+    from reprobuild.core.bundle.signing import Signer
     from reprobuild.core.graph import Graph
     from reprobuild.engine.transfer import Held, Shipment
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Wheels of the dependencies for other versions of Python.",
 )
+@click.option("--key", default="default", metavar="NAME", help="The key to sign with.")
+@click.option("--no-sign", is_flag=True, help="Do not sign.")
 @click.option("--dry-run", is_flag=True, help="Say the size, write nothing.")
 @click.pass_obj
 def export(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
@@ -117,6 +120,7 @@ def _write(app: App, shipment: Shipment, options: dict[str, Any]) -> dict[str, A
     from reprobuild.core.encoding import encode
     from reprobuild.engine.inventory import memo_root
 
+    signer = None if options["no_sign"] else _signer(app, options["key"])
     tool = (b"", "")
     if options["sources"] and not options["no_tool"]:
         tool = app.bundles.toolkit([Path(d) for d in options["tool_wheels"]])
@@ -137,16 +141,24 @@ def _write(app: App, shipment: Shipment, options: dict[str, Any]) -> dict[str, A
         shipment.entries,
         shipment.open,
         tool=tool,
-        sign=lambda digest: sign(None, BUNDLE, digest),
+        sign=lambda digest: sign(signer, BUNDLE, digest),
     )
     return {
         "bundle_digest": str(written.digest),
         "bytes": written.size,
         "closure": str(closure.digest),
         "resumed_pieces": written.resumed,
-        "signed": False,
+        "signed_by": signer.key.hex() if signer is not None else None,
         "tool": tool[1],
     }
+
+
+def _signer(app: App, name: str) -> Signer | None:
+    """The key of that name; nobody has to have a default one."""
+    if name == "default" and not app.keyring.has(name):
+        click.echo("not signed: there is no key (`reprobuild key generate` makes one)", err=True)
+        return None
+    return app.keyring.signer(name)
 
 
 def _print(app: App, path: str, document: dict[str, Any]) -> None:

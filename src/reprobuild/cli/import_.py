@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command("import")
 @click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--trust", multiple=True, metavar="KEY", help="A public key to believe.")
+@click.option("--trust", multiple=True, metavar="KEY", help="A public key file to believe.")
 @click.option("--unsigned", is_flag=True, help="Take content, but no record of a build.")
 @click.option("--project", metavar="DIR", help="Write the flake and its files there.")
 @click.pass_obj
@@ -25,8 +26,9 @@ def import_(app: App, /, file: str, **options: Any) -> None:
     from reprobuild.engine.transfer_import import Importer
 
     with app.bundles.reader(Path(file)) as bundle:
-        trusted = False
-        if not options["unsigned"]:
+        signer = _signer(app, bundle, options["trust"])
+        trusted = signer is not None
+        if not trusted and not options["unsigned"]:
             raise ReprobuildError(
                 "E-BUNDLE-UNTRUSTED", f"{file} bears no signature of a trusted key", file=file
             )
@@ -42,6 +44,7 @@ def import_(app: App, /, file: str, **options: Any) -> None:
                     name: {"drv": str(w.drv), "tree": str(w.tree)}
                     for name, w in manifest.outputs.items()
                 },
+                "signed_by": signer,
                 "trusted": trusted,
             }
             if options["project"] is not None and manifest.project is not None:
@@ -50,6 +53,16 @@ def import_(app: App, /, file: str, **options: Any) -> None:
                 app.bundles.write_project(manifest.project, directory)
     app.quiet()
     _print(app, document)
+
+
+def _signer(app: App, bundle: Any, files: Sequence[str]) -> str | None:
+    """The trusted key that signed, in hex digits; keys out of `files` are believed for now."""
+    from reprobuild.core.bundle.signing import BUNDLE, believing, parse_signatures, trusted_by
+
+    trust = believing(app.keyring, [app.read_public(Path(f)) for f in files], app.signed_by)
+    signatures = parse_signatures(bundle.signatures())
+    found = trusted_by(trust, signatures, BUNDLE, bundle.digest)
+    return found.key.hex() if found is not None else None
 
 
 def _print(app: App, document: dict[str, Any]) -> None:

@@ -25,11 +25,13 @@ def inventory(app: App, /, output: str | None) -> None:
     with app.store.lease():
         closures, trees = take_stock(app.store)
         store, counter = app.bundles.next_inventory()
-    data = Inventory(store, counter, closures, trees).signed(None).encode()
+    signer = app.keyring.signer() if app.keyring.has() else None
+    data = Inventory(store, counter, closures, trees).signed(signer).encode()
     document = {
         "bytes": len(data),
         "closures": [str(d) for d in closures],
         "counter": counter,
+        "signed_by": signer.key.hex() if signer is not None else None,
         "fits_qr_code": len(data) <= QR_BYTES,
         "inventory": base64.b64encode(data).decode(),
         "store": store.hex(),

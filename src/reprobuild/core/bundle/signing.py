@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -86,3 +86,22 @@ def trusted_by(
     """The first signature that counts here."""
     text = message(domain, digest)
     return next((s for s in signatures if trust.verify(s.key, text, s.value)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Also:
+    trust: Trust
+    keys: Collection[bytes]
+    check: Callable[[bytes, bytes, bytes], bool]
+
+    def verify(self, key: bytes, message: bytes, signature: bytes) -> bool:
+        if key in self.keys:
+            return self.check(key, message, signature)
+        return self.trust.verify(key, message, signature)
+
+
+def believing(
+    trust: Trust, keys: Collection[bytes], check: Callable[[bytes, bytes, bytes], bool]
+) -> Trust:
+    """`trust`, and some more public keys; `check` says whether one made a signature."""
+    return _Also(trust, keys, check)
