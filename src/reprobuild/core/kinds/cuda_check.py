@@ -9,13 +9,18 @@ from __future__ import annotations
 from reprobuild.core.component import CudaModuleStep
 from reprobuild.core.derivation import Derivation
 from reprobuild.core.kinds.context import Located, StepContext
+from reprobuild.core.kinds.cuda_commands import is_host
 
 
 def cuda_check(spec: CudaModuleStep, built: Located, context: StepContext) -> Located:
     """The same tree, once it holds what `require`, `forbid-ptx` and `kernels` say.
 
-    Without `require`, code for every architecture of `arch` must be there.
+    Without `require`, code for every architecture of `arch` must be there. A module of host units
+    alone has no device code to check, unless something is required of it by name.
     """
+    stated = spec.require or spec.kernels
+    if not stated and not spec.objects and all(is_host(unit) for unit in spec.units):
+        return built
     return context.add(
         Derivation(
             name=f"{context.name}:check",
