@@ -39,6 +39,12 @@ def changelog_document(docs: Sequence[Doc]) -> dict[str, Any]:
     }
 
 
+def _title(name: str) -> str:
+    """A side's name without the way to it."""
+    kind, colon, rest = name.partition(":")
+    return rest.rstrip("/").rpartition("/")[2] if colon and kind == "file" else name
+
+
 _SECTIONS = (
     ("added", "Added"),
     ("moved", "Updated"),
@@ -49,7 +55,7 @@ _SECTIONS = (
 
 def _release(doc: Doc) -> Iterator[str]:
     side = doc["new"]
-    yield f"## {escape(side['name'])}"
+    yield f"## {escape(_title(side['name']))}"
     yield ""
     if side["reference"]:
         yield f"{code(side['reference'])}, compared with {code(doc['old']['name'])}"

@@ -126,6 +126,10 @@ _STEM = re.compile(r"([A-Za-z0-9][A-Za-z0-9.+]*(?:[-_](?!\d)[A-Za-z0-9.+]+)*)")
 
 def stem(filename: str) -> str:
     """What stays of a package's file name when its version moves."""
+    if filename.endswith(".deb"):
+        return filename.partition("_")[0].lower()
+    if filename.endswith(".whl"):
+        return filename.partition("-")[0].lower().replace("-", "_")
     match = _STEM.match(filename)
     return match[1].lower().replace("-", "_") if match else filename
 

@@ -17,7 +17,7 @@ from reprobuild.errors import ReprobuildError
 
 _HEAD = re.compile(r"(\d{1,9})@([0-9a-f]{40,64})(?::([a-z_]+))?\Z")
 _OUR_LABEL = re.compile(
-    r"(?P<prefix>.+)\.(?P<name>[^.]+)\.(?P<key>drv|tree|version|repo|ref|branch|commit"
+    r"(?P<prefix>.+?)\.(?P<name>[^.]+)\.(?P<key>drv|tree|version|repo|ref|branch|commit"
     r"|integration\.(?:tree|prs|heads|strategy)|patch_sha256|patch_digest|cuda\.archs)\Z"
 )
 _NOT_COMPONENTS = frozenset({"release", "model", "runtime", "isolation", "image"})
