@@ -14,6 +14,7 @@ from reprobuild.errors import ReprobuildError
 if TYPE_CHECKING:
     from reprobuild.app import App
     from reprobuild.core.bundle.signing import Signer
+    from reprobuild.core.digest import Digest
     from reprobuild.core.graph import Graph
     from reprobuild.engine.transfer import Held, Shipment
 
@@ -64,15 +65,18 @@ def _plan(app: App, names: tuple[str, ...], options: dict[str, Any]) -> Shipment
 
     graph, targets = evaluate(app, names)
     located = {name: place for target in targets for name, place in target.located.items()}
+    git: dict[str, Digest] = {}
     if options["sources"]:
-        _fetch(app, graph, [place.drv for place in located.values()])
+        drvs = [place.drv for place in located.values()]
+        _fetch(app, graph, drvs)
+        git = _git(app, graph, drvs)
     project = app.bundles.capture_project(app.flake_dir, project_paths(app.project))
     return Exporter(app.store).plan(
         graph,
         located,
         sources=options["sources"],
         project=project,
-        git={},
+        git=git,
         held=_held(app, options["have"]),
     )
 
@@ -90,6 +94,16 @@ def _fetch(app: App, graph: Graph, drvs: list[Any]) -> None:
     )
     wish = Wishes(Isolation.FULL, Limits(jobs=4, cores=4, memory=2**32))
     app.realizer(Isolation.FULL).realize(graph, fixed, wish)
+
+
+def _git(app: App, graph: Graph, drvs: list[Any]) -> dict[str, Digest]:
+    """The git objects that the integrations read."""
+    wanted = [
+        (node.fixed, node.origin)
+        for drv in sorted(graph.closure(drvs))
+        if (node := graph.nodes[drv]).fixed is not None and node.origin.get("kind") == "git"
+    ]
+    return app.bundles.pack_sources(app.git_sources, wanted) if wanted else {}
 
 
 def _held(app: App, inventory: str | None) -> Held | None:

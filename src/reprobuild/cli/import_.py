@@ -36,6 +36,7 @@ def import_(app: App, /, file: str, **options: Any) -> None:
         with app.store.lease():
             done = Importer(app.store).run(bundle, trusted=trusted)
             manifest = done.manifest
+            app.bundles.install_sources(manifest.git)
             document: dict[str, Any] = {
                 "bundle_digest": str(bundle.digest),
                 **done.counts(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -17,7 +17,9 @@ from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
 
 if TYPE_CHECKING:
+    from reprobuild.adapters.git.fetcher import GitSources
     from reprobuild.adapters.store.store import LocalStore
+    from reprobuild.core.derivation import FixedOutput
     from reprobuild.settings import Settings
 
 
@@ -70,6 +72,23 @@ class Bundles:
     def write_project(self, tree: Digest, directory: Path) -> list[str]:
         """A project's files in a directory; the names that are new."""
         return write_project(self._store, tree, directory)
+
+    def pack_sources(
+        self, sources: GitSources, wanted: Iterable[tuple[FixedOutput, Mapping[str, Value]]]
+    ) -> dict[str, Digest]:
+        """Trees with the git objects that integrations read, by the repository's address."""
+        from reprobuild.adapters.bundle.gitpack import pack_sources
+
+        return pack_sources(self._store, sources, wanted)
+
+    def install_sources(self, packs: Mapping[str, Digest]) -> int:
+        """Puts packed git objects where integrations look for them."""
+        from reprobuild.adapters.bundle.gitpack import install_sources
+        from reprobuild.adapters.git.cache import GitCache
+
+        root = self._store.path / "cache" / "git"
+        cache = GitCache(root, offline=True, base=self._store.path)
+        return install_sources(self._store, cache, packs)
 
     def next_inventory(self) -> tuple[bytes, int]:
         """(16 bytes that name this store, a number above all before): for an inventory.
