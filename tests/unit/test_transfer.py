@@ -17,7 +17,7 @@ from reprobuild.core.bundle.format import Entry
 from reprobuild.core.bundle.inventory import QR_BYTES, Inventory
 from reprobuild.core.derivation import Isolation
 from reprobuild.core.digest import Digest
-from reprobuild.core.encoding import encode
+from reprobuild.core.encoding import Value, encode
 from reprobuild.core.record import Record
 from reprobuild.engine.inventory import MEMO, known_closures, take_stock, what_is_held
 from reprobuild.engine.transfer import Shipment
@@ -47,7 +47,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def remember(release: Release, shipment: Shipment) -> None:
     """What `export` leaves in the store that it was made from."""
     closure = shipment.manifest.keep
-    document = {"closure": closure.document(), "keep": {"drvs": [], "records": [], "trees": []}}
+    nothing: Value = {"drvs": [], "records": [], "trees": []}
+    document: Value = {"closure": closure.document(), "keep": nothing}
     release.store.set_root(MEMO + closure.digest.short, encode(document))
 
 

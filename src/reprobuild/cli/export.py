@@ -116,8 +116,24 @@ def _held(app: App, inventory: str | None) -> Held | None:
         data = Path(inventory).read_bytes()
     except OSError as error:
         raise ReprobuildError("E-USAGE", f"cannot read {inventory}: {error.strerror}") from error
-    found = decode_inventory(data)
+    found = decode_inventory(_raw(data))
+    app.bundles.check_inventory(found, app.bundles.signed_by)
     return what_is_held(app.store, found.closures, found.trees)
+
+
+def _raw(data: bytes) -> bytes:
+    """An inventory's bytes, from the file or from the base64 text that a scanner gives."""
+    import base64
+    import binascii
+
+    from reprobuild.core.bundle.inventory import MAGIC
+
+    if data.startswith(MAGIC):
+        return data
+    try:
+        return base64.b64decode(data.strip(), validate=True)
+    except binascii.Error:
+        return data
 
 
 def _say(app: App, shipment: Shipment, options: dict[str, Any]) -> None:

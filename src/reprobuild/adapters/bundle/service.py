@@ -15,10 +15,12 @@ from reprobuild.core.bundle.format import Entry
 from reprobuild.core.bundle.manifest import Manifest
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
+from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.adapters.git.fetcher import GitSources
     from reprobuild.adapters.store.store import LocalStore
+    from reprobuild.core.bundle.inventory import Inventory
     from reprobuild.core.derivation import FixedOutput
     from reprobuild.settings import Settings
 
@@ -109,3 +111,49 @@ class Bundles:
         keep: Value = {"drvs": [], "records": [], "trees": []}
         self._store.set_root(name, encode({"counter": number, "keep": keep, "store": store}))
         return bytes.fromhex(store), number
+
+    def signed_by(self, key: bytes, message: bytes, signature: bytes) -> bool:
+        """Whether a public key made a signature."""
+        from reprobuild.adapters.keys.keyring import signed_by
+
+        return signed_by(key, message, signature)
+
+    def check_inventory(
+        self, found: Inventory, signed_by: Callable[[bytes, bytes, bytes], bool]
+    ) -> None:
+        """Refuses an inventory older than one of the same store that was used before.
+
+        A store that once signed its inventories has to go on with the same key. Remembered in a
+        root that keeps nothing. Raises E-INVENTORY-REPLAY, E-BUNDLE.
+        """
+        from reprobuild.core.bundle.signing import INVENTORY, message
+        from reprobuild.core.encoding import decode, encode
+
+        signature = found.signature
+        if signature is not None and not signed_by(
+            signature.key, message(INVENTORY, found.digest), signature.value
+        ):
+            raise ReprobuildError("E-BUNDLE", "the inventory's signature does not hold")
+        key = signature.key.hex() if signature is not None else ""
+        name = f"inventory=seen-{found.store.hex()}"
+        data = self._store.root(name)
+        seen = decode(data) if data is not None else None
+        before = seen if isinstance(seen, dict) else {}
+        counter, known = before.get("counter", 0), str(before.get("key", ""))
+        if isinstance(counter, int) and found.counter < counter:
+            raise ReprobuildError(
+                "E-INVENTORY-REPLAY",
+                f"this is inventory {found.counter} of a store whose number {counter} was used",
+                counter=found.counter,
+                seen=counter,
+            )
+        if known and known != key:
+            raise ReprobuildError(
+                "E-INVENTORY-REPLAY",
+                "the store's earlier inventories were signed by another key",
+                expected=known,
+                got=key or "no key",
+            )
+        keep: Value = {"drvs": [], "records": [], "trees": []}
+        document: Value = {"counter": found.counter, "keep": keep, "key": key}
+        self._store.set_root(name, encode(document))
