@@ -60,7 +60,7 @@ def _signer(app: App, bundle: Any, files: Sequence[str]) -> str | None:
     """The trusted key that signed, in hex digits; keys out of `files` are believed for now."""
     from reprobuild.core.bundle.signing import BUNDLE, believing, parse_signatures, trusted_by
 
-    trust = believing(app.keyring, [app.read_public(Path(f)) for f in files], app.bundles.signed_by)
+    trust = believing(app.keyring, [app.bundles.read_public(Path(f)) for f in files], app.bundles.signed_by)
     signatures = parse_signatures(bundle.signatures())
     found = trusted_by(trust, signatures, BUNDLE, bundle.digest)
     return found.key.hex() if found is not None else None

@@ -112,6 +112,23 @@ class Bundles:
         self._store.set_root(name, encode({"counter": number, "keep": keep, "store": store}))
         return bytes.fromhex(store), number
 
+    def replace_file(self, path: Path, content: bytes) -> None:
+        """Gives a file new content, whole or not at all; raises E-WRITE."""
+        from reprobuild.adapters.git.files import replace_file
+
+        try:
+            replace_file(path, content)
+        except OSError as error:
+            raise ReprobuildError(
+                "E-WRITE", f"cannot write {path}: {error.strerror}", file=str(path)
+            ) from error
+
+    def read_public(self, path: Path) -> bytes:
+        """The 32 bytes of a public key file; raises E-KEY."""
+        from reprobuild.adapters.keys.keyring import read_public
+
+        return read_public(path)
+
     def signed_by(self, key: bytes, message: bytes, signature: bytes) -> bool:
         """Whether a public key made a signature."""
         from reprobuild.adapters.keys.keyring import signed_by
