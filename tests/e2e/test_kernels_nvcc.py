@@ -86,10 +86,10 @@ def check(file: Path, toolkit: Toolkit, scratch: Path) -> Module:
         target = re.search(r"\.target\s+(sm_\d+[af]?)", text)
         assert target is not None
         targets.add(target[1])
-        for part in re.split(r"(?m)^\.section\s+\.text\.", text)[1:]:
+        for part in re.split(r"\n\s*\.section\s+\.text\.", text)[1:]:
             name = re.match(r"[^,\s]+", part)
             assert name is not None
-            code = part.split("\n.section", 1)[0]
+            code = re.split(r"\n\s*\.section\b", part, maxsplit=1)[0]
             stores, loads = (len(re.findall(rf"\b{op}\b", code)) for op in ("STL", "LDL"))
             counts[name[0], target[1]] = (stores, loads)
     assert archs == targets
