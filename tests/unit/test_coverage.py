@@ -12,6 +12,7 @@ from reprobuild.adapters.cubin.demangle import demangle
 from reprobuild.adapters.cubin.inflate import inflate
 from reprobuild.core.cubin.coverage import missing_kernels, plain_name, uncovered
 from reprobuild.core.cubin.module import Module, read_module
+from reprobuild.core.encoding import Value
 from reprobuild.errors import ReprobuildError
 from support.cubins import FLAG_A, ZSTD, K, cubin, fatbin, library, member
 from support.trees import make
@@ -110,7 +111,7 @@ def test_the_builtin_passes_the_tree_on(tmp_path: Path) -> None:
     store = MemoryStore(tmp_path)
     data = library(fatbin(member(cubin(K(SCALE)), flags=FLAG_A | ZSTD)))
     tree = make(store, {"lib/a.so": data, "notes.txt": b"text"})
-    params = {"require": ["sm_120a"], "forbid-ptx": True, "kernels": ["demo::scale"]}
+    params: Value = {"require": ["sm_120a"], "forbid-ptx": True, "kernels": ["demo::scale"]}
     assert builtins()["cuda-check"].build(params, {"module": tree}, store) == {"out": tree}
 
 
@@ -125,7 +126,7 @@ def test_the_builtin_passes_the_tree_on(tmp_path: Path) -> None:
 )
 def test_the_builtin_fails_with_names(data: bytes, said: str, tmp_path: Path) -> None:
     store = MemoryStore(tmp_path)
-    params = {"require": ["sm_120a"], "forbid-ptx": True, "kernels": ["demo::scale"]}
+    params: Value = {"require": ["sm_120a"], "forbid-ptx": True, "kernels": ["demo::scale"]}
     with pytest.raises(ReprobuildError) as error:
         builtins()["cuda-check"].build(params, {"module": make(store, {"m.so": data})}, store)
     assert error.value.code == "E-KERNEL-COVERAGE"

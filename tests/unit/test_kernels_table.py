@@ -15,7 +15,7 @@ from reprobuild.core.cubin.table import decode, encode, kernel_table
 from reprobuild.core.digest import Digest
 from reprobuild.errors import ReprobuildError
 from support.cubins import ElfFile, K, cubin, fatbin, library, member
-from support.trees import make
+from support.trees import Given, make
 
 ONE = library(fatbin(member(cubin(K("_Z1av", shared=1024, max_threads=(64, 1, 1))))))
 TWO = library(fatbin(member(cubin(K("_Z1bv"), arch=90), 90)))
@@ -34,7 +34,7 @@ class Memo:
 
 def test_every_file_that_holds_device_code_whatever_it_is_called(tmp_path: Path) -> None:
     store = MemoryStore(tmp_path)
-    files = {
+    files: dict[str, Given] = {
         "lib/one.so": ONE,
         "lib/again": ONE,
         "two.bin": TWO,

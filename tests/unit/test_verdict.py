@@ -30,7 +30,7 @@ from support.cubins import (
     library_file,
     member,
 )
-from support.trees import make
+from support.trees import Given, make
 
 A, B = K("_Z1av"), K("_Z1bv", code=b"\2" * 64)
 UNIT = "_ZN33_GLOBAL__N__{}_4_a_cu_{}6hiddenEPf"
@@ -261,7 +261,7 @@ def test_other_files(one: bytes, two: bytes, cause: Cause, said: str) -> None:
 
 def test_two_trees(tmp_path: Path) -> None:
     store = MemoryStore(tmp_path)
-    same = {"same/deep.so": library(fatbin(member(cubin(A)))), "readme": b"text"}
+    same: dict[str, Given] = {"same/deep.so": library(fatbin(member(cubin(A)))), "readme": b"text"}
     first = make(
         store,
         {**same, "k.so": cubin(A), "gone": b"x", "mode": b"m", "link": "a", "kind": b"file"},
