@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -17,28 +16,29 @@ from reprobuild.settings import Settings
 
 if TYPE_CHECKING:
     from reprobuild.adapters.bundle.service import Bundles
-    from reprobuild.adapters.bundle.service import Bundles
     from reprobuild.adapters.diff.world import World
     from reprobuild.adapters.fetch.settings import FetchSettings
     from reprobuild.adapters.git.fetcher import GitSources
-    from reprobuild.adapters.git.files import Pending
-    from reprobuild.adapters.git.forge import Forge
     from reprobuild.adapters.git.resolutions import Resolutions
+    from reprobuild.adapters.git.service import Resolver
     from reprobuild.adapters.keys.keyring import Keyring
     from reprobuild.adapters.oci.delivery import Images
     from reprobuild.adapters.store.glance import Glance
+    from reprobuild.adapters.store.history import SqliteHistory
     from reprobuild.adapters.store.store import LocalStore
+    from reprobuild.core.attachment import Attachment
+    from reprobuild.core.bill import Bill
     from reprobuild.core.cubin.module import Module
+    from reprobuild.core.cubin.table import ModuleMemo
     from reprobuild.core.derivation import Isolation
     from reprobuild.core.digest import Digest
     from reprobuild.core.graph import Graph
     from reprobuild.core.image import ImageFacts
-    from reprobuild.core.integration.imported import Imported
     from reprobuild.core.lock import Lock
     from reprobuild.core.mirrors import Mirrors
     from reprobuild.core.project import Project
     from reprobuild.engine.build import Builder
-    from reprobuild.engine.narrow import Narrower, ScanMemo
+    from reprobuild.engine.narrow import Narrower
     from reprobuild.engine.pinning import Pinner
     from reprobuild.engine.plan import Plan
     from reprobuild.engine.realize import Realizer
@@ -47,6 +47,18 @@ if TYPE_CHECKING:
 
 MINIMUM_SPACE = 2 * 2**30
 """Bytes that must be free before anything is built."""
+
+
+def available_memory() -> int:
+    """Bytes that new processes can have without anything being pushed out (proc(5), meminfo)."""
+    try:
+        for line in Path("/proc/meminfo").read_text("ascii").splitlines():
+            name, _, rest = line.partition(":")
+            if name == "MemAvailable":
+                return int(rest.split()[0]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return 2**63
 
 
 @dataclass
@@ -169,46 +181,17 @@ class App:
 
         return PlainReporter(verbose=self.settings.verbose)
 
-    def sources_from(self, base: Path) -> GitSources:
-        """Git repositories and fixtures; relative paths start from `base`.
+    @cached_property
+    def resolver(self) -> Resolver:
+        """What integrating, composing, auditing and starting a project need."""
+        from reprobuild.adapters.git.service import Resolver
 
-        Outside a project the objects of remotes are kept in the user's cache.
-        """
-        from reprobuild.adapters.git.cache import GitCache
-        from reprobuild.adapters.git.fetcher import GitSources
-
-        try:
-            root = self.settings.cache_dir / "git"
-        except ReprobuildError as error:
-            if error.code != "E-NO-FLAKE":
-                raise
-            named = self.settings.environment.get("XDG_CACHE_HOME")
-            home = Path(named) if named else Path.home() / ".cache"
-            root = home / "reprobuild" / "git"
-        cache = GitCache(root, rewrite=self.mirrors.candidates, offline=self.offline, base=base)
-        return GitSources(cache, root / "fixtures", base)
-
-    def files_below(self, directory: Path) -> Callable[[str], bytes]:
-        """Reads plain files by relative path, never outside `directory`, never through a link."""
-        from reprobuild.adapters.git.files import reader_below
-
-        return reader_below(directory)
-
-    def pending_files(self, directory: Path) -> Callable[[str], Pending]:
-        """Opens files of a directory (made on first use) that appear whole or not at all."""
-        from reprobuild.adapters.git.files import Pending
-
-        def pending(name: str) -> Pending:
-            directory.mkdir(parents=True, exist_ok=True)
-            return Pending(directory / name)
-
-        return pending
-
-    def replace_file(self, path: Path, content: bytes) -> None:
-        """Gives a file new content, whole or not at all."""
-        from reprobuild.adapters.git.files import replace_file
-
-        replace_file(path, content)
+        return Resolver(
+            lambda: self.settings.cache_dir,
+            self.mirrors.candidates,
+            self.offline,
+            self.settings.environment,
+        )
 
     @property
     def resolutions(self) -> Resolutions:
@@ -216,30 +199,6 @@ class App:
         from reprobuild.adapters.git.resolutions import Resolutions
 
         return Resolutions(self.flake_dir)
-
-    def new_project(self, directory: Path, imported: Imported) -> list[str]:
-        """Writes a first flake and its component files; the names written.
-
-        Raises E-USAGE when one of them is there already, and then writes none.
-        """
-        from reprobuild.adapters.toml.new_flake import new_files
-
-        files = new_files(imported)
-        taken = [name for name in files if os.path.lexists(directory / name)]
-        if taken:
-            raise ReprobuildError(
-                "E-USAGE", f"{directory / taken[0]} is there already", file=taken[0]
-            )
-        for name in reversed(files):
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            self.replace_file(directory / name, files[name].encode())
-        return list(files)
-
-    def forge(self) -> Forge:
-        """The forge's API."""
-        from reprobuild.adapters.git.forge import Forge
-
-        return Forge(self.settings.environment, offline=self.offline)
 
     def builder(self, isolation: Isolation, *, keep_failed: bool = False) -> Builder:
         """What makes single derivations, over the real world."""
@@ -270,6 +229,8 @@ class App:
             narrower=self.narrower,
             reporter=self.reporter,
             cancel=self.cancel,
+            history=self.history,
+            available=available_memory,
             judge=lambda first, second: self.verdict(first.outputs, second.outputs).lines(),
         )
 
@@ -342,7 +303,7 @@ class App:
         return Narrower(self.store, memo)
 
     @cached_property
-    def kernel_memo(self) -> ScanMemo:
+    def kernel_memo(self) -> ModuleMemo:
         """Descriptions of modules, by blob."""
         from reprobuild.adapters.store.scanmemo import SqliteScanMemo
         from reprobuild.core.cubin.table import VERSION
@@ -371,6 +332,15 @@ class App:
         from reprobuild.adapters.cubin.demangle import demangle
 
         return demangle(names)
+
+    @cached_property
+    def history(self) -> SqliteHistory:
+        """What earlier builds took and read."""
+        from reprobuild.adapters.store.history import SqliteHistory
+
+        history = SqliteHistory(self.store.path / "cache" / "history.sqlite")
+        self._closers.append(history.close)
+        return history
 
     @cached_property
     def contract_program(self) -> str:
@@ -429,23 +399,11 @@ class App:
 
         return Keyring(self.settings.config_file.parent)
 
-    def read_public(self, file: Path) -> bytes:
-        """The 32 bytes of a public key file; raises E-KEY."""
-        from reprobuild.adapters.keys.keyring import read_public
+    def sboms(self, bill: Bill) -> list[Attachment]:
+        """Bills of materials in the formats of others; raises E-TOOL-MISSING."""
+        from reprobuild.adapters.sbom import documents
 
-        return read_public(file)
-
-    def signed_by(self, key: bytes, message: bytes, signature: bytes) -> bool:
-        """Whether a public key made a signature."""
-        from reprobuild.adapters.keys.keyring import signed_by
-
-        return signed_by(key, message, signature)
-
-    def public_pem(self, key: bytes) -> str:
-        """A public key as others read it."""
-        from reprobuild.adapters.keys.keyring import public_pem
-
-        return public_pem(key).decode()
+        return documents(bill)
 
     @property
     def images(self) -> Images:

@@ -282,6 +282,14 @@ def test_moved_says_what_accepts_it_in_json(release: Release) -> None:
     assert error["facts"]["got"] == release.origin.pulls[1].hex
 
 
+def test_moved_shows_what_changed(release: Release) -> None:
+    old = release.origin.pull(1, {"f": LINES + "old\n"}, [release.base], "Add f")
+    release.origin.pull(1, {"f": LINES + "new\n"}, [release.base], "Add f")
+    manifest = release.manifest(pull_requests=[{"number": 1, "head": old.hex}])
+    said = release.refused(manifest, "PR #1 moved")
+    assert "range_diff" in said.err and "-+old" in said.err and "++new" in said.err
+
+
 def test_a_manifest_that_is_not_there_and_one_that_is_no_json(release: Release) -> None:
     release.refused(release.tmp / "gone.json", "cannot read")
     bad = release.tmp / "bad.json"

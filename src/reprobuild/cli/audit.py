@@ -49,14 +49,14 @@ def audit(app: App, manifest: Path, pulls_json: Path | None, write: bool) -> int
                 pulls = parse_pulls(read_document(pulls_json, "E-PULLS"), str(pulls_json))
             else:
                 slug = repository_slug(classified.repository)
-                pulls = app.forge().open_pulls(slug, classified.base)
+                pulls = app.resolver.forge().open_pulls(slug, classified.base)
         except ReprobuildError as error:
             error.message = f"release PR audit failed: {error.message}"
             raise
         found = compare(classified, pulls)
         if write and found.unclassified:
             with write_errors(manifest):
-                app.replace_file(manifest, with_drafts(data, found))
+                app.resolver.replace_file(manifest, with_drafts(data, found))
     if not found.passed:
         failed = ReprobuildError(
             "E-AUDIT",

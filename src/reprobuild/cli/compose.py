@@ -38,8 +38,8 @@ def compose(app: App, manifest: Path, output_dir: Path) -> None:
     with refusing(REFUSED):
         path = manifest.resolve()
         parsed = parse_manifest(read_document(path, "E-MANIFEST"), str(manifest))
-        sources = app.sources_from(Path.cwd())
+        sources = app.resolver.sources(Path.cwd(), path.parent)
         with write_errors(output_dir):
-            pending = app.pending_files(output_dir)
-            lock = run(parsed, sources, app.files_below(path.parent), pending)
+            pending = app.resolver.pending_files(output_dir)
+            lock = run(parsed, sources, sources.read, pending)
     click.echo(json.dumps(lock, sort_keys=True))

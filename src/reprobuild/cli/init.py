@@ -64,7 +64,7 @@ def init(
     """
     imported = _gather(locks, manifests, contract, forge, output_name)
     directory = (app.settings.directory or Path.cwd()).absolute()
-    written = app.new_project(directory, imported)
+    written = app.resolver.new_project(directory, imported)
     if app.json:
         click.echo(json.dumps({"output": imported.output, "written": written}, indent=2))
         return

@@ -110,8 +110,8 @@ def _replay(app: App, lock_file: Path, repository: Path, analyze: bool, svg: Pat
 
     lock = parse_lock(read_document(lock_file, "E-UPSTREAM-LOCK"), str(lock_file))
     directory = repository.absolute()
-    sources = app.sources_from(Path.cwd())
-    read = app.files_below(lock_file.absolute().parent)
+    sources = app.resolver.sources(Path.cwd(), lock_file.absolute().parent)
+    read = sources.read
     if analyze:
         origin: dict[str, Value] = {"kind": "git", "url": str(directory)}
         spec = lock.replay_spec() if lock.stack else lock.spec()

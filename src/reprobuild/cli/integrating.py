@@ -259,7 +259,7 @@ def print_map(app: App, found: StackMap, title: str, svg: Path | None) -> int:
         from reprobuild.core.integration.drawing import algebra_svg
 
         with write_errors(svg):
-            app.replace_file(svg, algebra_svg(found.algebra, title).encode())
+            app.resolver.replace_file(svg, algebra_svg(found.algebra, title).encode())
     if app.json:
         click.echo(json.dumps(found.document(), indent=2))
         return 0

@@ -14,6 +14,7 @@ from reprobuild.core.integration.backend import PatchReader, Repository
 from reprobuild.core.integration.chain import check_merge_stack
 from reprobuild.core.integration.manifest import LOCK_NAME, PATCH_NAME, Manifest, render_lock
 from reprobuild.core.integration.model import Integration, IntegrationSpec, Strategy
+from reprobuild.core.integration.moved import MovedHead, both_sides
 from reprobuild.core.integration.strategies import integrate
 from reprobuild.core.integration.upstream import UpstreamLock
 from reprobuild.engine.gitport import SourceRepositories
@@ -71,7 +72,7 @@ def compose(
         # what stands before it is judged first, as the stack is built in order
         index, error = moved
         _only_judge(origin, replace(spec, heads=spec.heads[:index], patches=()), sources, read)
-        raise error
+        raise with_range_diff(error, origin, spec, sources)
     if manifest.composition is not None:
         there = _target(manifest, refs, manifest.composition_ref)
         if there != manifest.composition:
@@ -141,6 +142,28 @@ def first_moved(
                 got=live.hex,
             )
     return None
+
+
+def with_range_diff(
+    error: ReprobuildError,
+    origin: Mapping[str, Value],
+    spec: IntegrationSpec,
+    sources: SourceRepositories,
+) -> ReprobuildError:
+    """The error for a moved head, with what changed between the two where that can be had."""
+    if error.code != "E-HEAD-MOVED":
+        return error
+    number, live = error.facts["pull_request"], GitOid.parse(str(error.facts["got"]))
+    pinned = next(h.head for h in spec.heads if h.number == number)
+    wanted = both_sides(spec, MovedHead(int(str(number)), pinned, live))
+    assert wanted is not None
+    try:
+        with sources.open(origin, wanted) as repository:
+            text = repository.range_diff(spec.base, pinned, live)
+    except ReprobuildError:
+        return error  # the pinned commit may be gone for good: the two names still say it
+    error.facts["range_diff"] = text.splitlines()[:200]
+    return error
 
 
 def _refuse_whitespace(repository: Repository, base: GitOid, done: Integration) -> None:

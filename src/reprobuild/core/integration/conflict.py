@@ -96,7 +96,7 @@ class Explanation:
 def explain(stack: Stack, step: Step) -> Explanation:
     """Explains the step that failed on `stack` (its last one)."""
     earlier = [s for s in stack.steps if s is not step]
-    paths = tuple(_path(stack, step, earlier, c) for c in _conflicts(step))
+    paths = tuple(_path(stack, step, c) for c in _conflicts(step))
     minimal = _minimal(stack, step, earlier)
     blamed = {n for p in paths for h in p.hunks for n in h.ours_by if n}
     touched = {n for p in paths for n in p.touched_by}
@@ -118,21 +118,10 @@ def _conflicts(step: Step) -> Sequence[ConflictedPath]:
     return [c for c in step.outcome.conflicts if c.path]
 
 
-def _path(
-    stack: Stack, step: Step, earlier: Sequence[Step], conflict: ConflictedPath
-) -> ConflictPath:
-    repository = stack.repository
+def _path(stack: Stack, step: Step, conflict: ConflictedPath) -> ConflictPath:
     assert step.outcome is not None
     kinds = [k for k, paths, _ in step.outcome.messages if conflict.path in paths]
     kind = next((k for k in kinds if k.startswith("CONFLICT")), "CONFLICT")
-    touched = []
-    for other in earlier:
-        if other.result is None:
-            continue
-        before = repository.commit(other.before).tree
-        after = _after(stack, other)
-        if repository.entry(before, conflict.path) != repository.entry(after, conflict.path):
-            touched.append(other.head.number)
     hunks: tuple[Hunk, ...] = ()
     if conflict.ours is not None and conflict.theirs is not None:
         hunks = _hunks(stack, step, conflict)
@@ -140,17 +129,11 @@ def _path(
         path=conflict.path.decode("utf-8", "backslashreplace"),
         kind=kind,
         hunks=hunks,
-        touched_by=tuple(touched),
+        touched_by=tuple(stack.touching([conflict.path])),
         ancestor=conflict.ancestor.oid if conflict.ancestor else None,
         ours=conflict.ours.oid if conflict.ours else None,
         theirs=conflict.theirs.oid if conflict.theirs else None,
     )
-
-
-def _after(stack: Stack, step: Step) -> GitOid:
-    index = stack.steps.index(step)
-    following = stack.steps[index + 1] if index + 1 < len(stack.steps) else None
-    return stack.repository.commit(following.before).tree if following else stack.tree
 
 
 def _hunks(stack: Stack, step: Step, conflict: ConflictedPath) -> tuple[Hunk, ...]:

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reprobuild.core.digest import GitOid, Sha256
+from reprobuild.core.integration.contractline import (
+    Said,
+    head_in_row,
+    heads_in,
+    mentions_a_head,
+    plain,
+)
 from reprobuild.core.integration.model import MAX_NUMBER, MAX_TITLE, check_ref
 from reprobuild.errors import ReprobuildError
 
@@ -23,11 +30,6 @@ _HEADING = re.compile(
     r"\s*(?:#{1,6}\s*)?(?:\*\*)?(?P<name>[A-Za-z0-9][A-Za-z0-9_.+ -]{0,60}?)(?:\*\*)?\s*:"
     r"(?:\*\*)?\s+`?(?P<branch>[A-Za-z0-9][A-Za-z0-9._/+@-]{0,200})`?(?:\*\*)?\s*\Z"
 )
-_HEAD = re.compile(
-    r"(?P<title>.*?)\s*\[?(?:https://[^/\s]+/)?(?P<owner>[A-Za-z0-9][\w.-]*/)?"
-    r"(?P<repo>[A-Za-z0-9][\w.-]*)(?:#|/pull/)(?P<number>\d{1,10})\]?(?:\([^)\s]*\))?"
-    r"\s+at\s+`?(?P<head>[0-9A-Za-z]+)`?\s*\.?\Z"
-)
 _TREE = re.compile(r"\s*(?:\*\*)?Integration tree:?(?:\*\*)?:?\s*`?(?P<tree>[0-9A-Za-z]*)`?\s*\Z")
 _HEX = re.compile(r"\s*`?(?P<tree>[0-9a-f]{40}|[0-9a-f]{64})`?\s*\Z")
 _IMAGE = re.compile(
@@ -35,6 +37,14 @@ _IMAGE = re.compile(
 )
 _DIGEST = re.compile(r"\s*registry digest:\s*`?(?P<digest>sha256:[0-9a-f]{64})`?\s*\Z")
 _TITLE = re.compile(r"(?:#\s*)?(?P<title>.*?)\s*(?:#(?P<number>\d+))?\s*\Z")
+_BASE = re.compile(
+    r"\s*(?:[-*•]\s+)?(?:\*\*)?Base(?: commit)?:?(?:\*\*)?:?\s*"
+    r"`?(?P<base>[0-9a-f]{40}|[0-9a-f]{64})`?\.?\s*\Z"
+)
+_STRATEGY = re.compile(
+    r"\s*(?:[-*•]\s+)?(?:\*\*)?Strategy:?(?:\*\*)?:?\s*"
+    r"`?(?P<strategy>merge|cherry_pick|pinned_branch)`?\.?\s*\Z"
+)
 _FORGE = re.compile(
     r"https://(?P<host>github\.com|[\w.-]*gitlab[\w.-]*)/(?P<owner>[\w.-]+)/[\w.-]+"
 )
@@ -61,6 +71,8 @@ class ContractSection:
     heads: tuple[ContractHead, ...]
     tree: GitOid | None
     line: int
+    base: GitOid | None = None
+    strategy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,8 @@ class Contract:
     digest: Sha256 | None
     sections: tuple[ContractSection, ...]
     forge: str = ""
+    unread: tuple[tuple[int, str], ...] = ()
+    """Lines (from 1) that look like a head or a tree and could not be read as one."""
 
 
 def parse_contract(data: bytes, name: str) -> Contract:
@@ -106,6 +120,7 @@ def parse_contract(data: bytes, name: str) -> Contract:
         digest=Sha256.parse(digests[0]) if digests else None,
         sections=tuple(sections),
         forge=f"https://{forge['host']}/{forge['owner']}" if forge else "",
+        unread=tuple(reader.unread()),
     )
 
 
@@ -118,12 +133,23 @@ class _Reader:
 
     def __init__(self, name: str, lines: Sequence[str]) -> None:
         self._name, self._lines = name, lines
+        self._read: set[int] = set()
+
+    def unread(self) -> list[tuple[int, str]]:
+        """What `sections` passed over, though it looks like a head or a tree."""
+        return [
+            (index + 1, line.strip()[:200])
+            for index, line in enumerate(self._lines)
+            if index and index not in self._read and mentions_a_head(line)
+        ]
 
     def sections(self) -> list[ContractSection]:
         starts = [
             (index, match)
             for index, line in enumerate(self._lines)
-            if (match := _HEADING.match(line)) and not _TREE.match(line) and "http" not in line
+            if (match := _HEADING.match(line))
+            and not any(p.match(line) for p in (_TREE, _BASE, _STRATEGY))
+            and "http" not in line
         ]
         found: list[ContractSection] = []
         for place, (index, match) in enumerate(starts):
@@ -140,22 +166,29 @@ class _Reader:
     def _section(self, start: int, end: int, match: re.Match[str]) -> ContractSection | None:
         heads: list[ContractHead] = []
         tree: GitOid | None = None
+        base: GitOid | None = None
+        strategy = ""
         index = start + 1
         while index < end:
             line = self._lines[index]
-            if _TREE.match(line):
-                tree, index = self._tree(index, end)
-                break
-            bullet = _BULLET.match(line)
-            if bullet is None:
+            if _TREE.match(line) and tree is None:
+                found, after = self._tree(index, end)
+                tree = found
+                self._read |= set(range(index, after))
+                index = after
+            elif (stated := _BASE.match(line)) is not None:
+                base = GitOid.parse(stated["base"])
+                self._read.add(index)
                 index += 1
-                continue
-            head, index = self._head(index, end)
-            if head is None:
-                continue
-            if any(h.number == head.number for h in heads):
-                raise _error(self._name, index, f"PR #{head.number} is there twice")
-            heads.append(head)
+            elif (how := _STRATEGY.match(line)) is not None:
+                strategy = how["strategy"]
+                index += 1
+            else:
+                more, index = self._item(index, end, tree is not None)
+                for head in more:
+                    if any(h.number == head.number for h in heads):
+                        raise _error(self._name, index, f"PR #{head.number} is there twice")
+                    heads.append(head)
         if not heads and tree is None:
             return None
         branch = match["branch"]
@@ -163,7 +196,11 @@ class _Reader:
             check_ref(f"refs/heads/{branch}")
         except ReprobuildError:
             raise _error(self._name, start + 1, f"{branch!r} is no branch name") from None
-        return ContractSection(match["name"].strip(), branch, tuple(heads), tree, start + 1)
+        section = match["name"].strip()
+        # `#628` alone is of the repository that the others are of.
+        named = next((h.repository for h in heads if h.repository), section)
+        whole = tuple(h if h.repository else replace(h, repository=named) for h in heads)
+        return ContractSection(section, branch, whole, tree, start + 1, base, strategy)
 
     def _tree(self, index: int, end: int) -> tuple[GitOid, int]:
         match = _TREE.match(self._lines[index])
@@ -177,37 +214,51 @@ class _Reader:
             raise _error(self._name, here + 1, f"{said[:80]!r} is no git tree")
         return GitOid.parse(said.strip().strip("`")), here + 1
 
-    def _head(self, index: int, end: int) -> tuple[ContractHead | None, int]:
-        """One list item: what leads up to `at COMMIT`, then its paragraphs."""
-        first = _BULLET.match(self._lines[index])
-        assert first is not None
+    def _item(self, index: int, end: int, over: bool) -> tuple[list[ContractHead], int]:
+        """The heads of a list item, a table's row or a line, and the line behind them.
+
+        Behind the integration tree (`over`) there are only notes.
+        """
+        line = self._lines[index]
+        if over:
+            return [], index + 1
+        if line.lstrip().startswith("|"):
+            row = head_in_row(line)
+            return ([self._made(row, index, "")] if row else []), index + 1
+        first = _BULLET.match(line)
+        if first is None:
+            said = heads_in(plain(line.strip()))
+            return [self._made(one, index, "") for one in said], index + 1
         words = [first["rest"].strip()]
         here = index + 1
         while here < end and self._lines[here].strip() and not _BULLET.match(self._lines[here]):
-            if _HEAD.match(" ".join(words)):
+            found = heads_in(plain(" ".join(words)))
+            if found and not re.match(r"\s*(?:#|[\w./-]+#\d|\[)", self._lines[here]):
                 break
             words.append(self._lines[here].strip())
             here += 1
-        said = " ".join(words)
-        match = _HEAD.match(said)
-        if match is None:
-            if re.search(r"#\d+\s+at\s", said):
-                raise _error(self._name, index + 1, f"{said[-100:]!r} names no head")
-            return None, here
-        try:
-            head = GitOid.parse(match["head"])
-        except ReprobuildError:
+        text = plain(" ".join(words))
+        said = heads_in(text)
+        if not said:
+            if re.search(r"#\d+\s+at\s", text):
+                raise _error(self._name, index + 1, f"{text[-100:]!r} names no head")
+            return [], here
+        summary, after = self._summary(here, end) if len(said) == 1 else ("", here)
+        made = [self._made(one, index, summary) for one in said]
+        self._read |= set(range(index, after))
+        return made, after
+
+    def _made(self, said: Said, index: int, summary: str) -> ContractHead:
+        if said.broken:
+            raise _error(self._name, index + 1, f"{said.broken[:80]!r} is no full commit name")
+        if not 0 < said.number <= MAX_NUMBER or len(said.title) > MAX_TITLE:
             raise _error(
-                self._name, here, f"{match['head'][:80]!r} is no full commit name"
-            ) from None
-        number = int(match["number"])
-        if not 0 < number <= MAX_NUMBER or len(match["title"]) > MAX_TITLE:
-            raise _error(self._name, index + 1, f"PR #{number} has no plausible number or title")
-        summary, here = self._summary(here, end)
-        owner = (match["owner"] or "").rstrip("/")
-        return ContractHead(
-            number, head, match["title"].strip(), match["repo"], owner, summary
-        ), here
+                self._name, index + 1, f"PR #{said.number} has no plausible number or title"
+            )
+        self._read.add(index)
+        head = GitOid.parse(said.head)
+        title = said.title.strip()
+        return ContractHead(said.number, head, title, said.repository, said.owner, summary)
 
     def _summary(self, index: int, end: int) -> tuple[str, int]:
         paragraphs: list[list[str]] = [[]]

@@ -147,6 +147,10 @@ def from_contract(contract: Contract, file: str, owner: str = "") -> Imported:
         notes.append(f"published image: {contract.image}")
     if contract.digest is not None:
         notes.append(f"published registry digest: {contract.digest}")
+    notes += [
+        _note(f"line {number} of {file} could not be read: {text}")
+        for number, text in contract.unread
+    ]
     release = _release(contract, sources)
     output = component_name(release.codename + "-" + release.revision) if release else "release"
     return Imported(output, sources, release, tuple(notes))
@@ -179,11 +183,12 @@ def _section(contract: Contract, section: ContractSection, file: str, forge: str
         component=component_name(section.name),
         url=check_url(f"{place}/{repository}.git"),
         ref=f"refs/heads/{section.branch}",
-        strategy=Strategy.MERGE,
+        strategy=Strategy(section.strategy) if section.strategy else Strategy.MERGE,
         heads=tuple(HeadSpec(h.number, h.head, h.title) for h in section.heads),
+        base=section.base,
         tree=section.tree,
         summaries={h.number: h.summary for h in section.heads if h.summary},
-        notes=(UNKNOWN_BASE,) if section.tree is not None else (),
+        notes=(UNKNOWN_BASE,) if section.tree is not None and section.base is None else (),
     )
 
 

@@ -95,6 +95,19 @@ class Stack:
         self.steps.append(step)
         return step
 
+    def touching(self, paths: Sequence[bytes]) -> list[int]:
+        """The numbers of the heads on the stack that changed any of the paths."""
+        found = []
+        for index, step in enumerate(self.steps):
+            if step.result is None:
+                continue
+            after = self.steps[index + 1].before if index + 1 < len(self.steps) else self.tip
+            old, new = self.repository.commit(step.before).tree, self.repository.commit(after).tree
+            look = self.repository.entry
+            if old != new and any(look(old, p) != look(new, p) for p in paths if p):
+                found.append(step.head.number)
+        return found
+
     def _settle(
         self, step: Step, outcome: MergeOutcome
     ) -> tuple[GitOid, tuple[Resolution, ...]] | None:
@@ -250,8 +263,9 @@ def check_commits_belong(repository: Repository, graph: Graph, head: HeadSpec) -
             )
 
 
-def conflict_error(step: Step) -> ReprobuildError:
-    """The error for a head that did not go on."""
+def conflict_error(step: Step, stack: Stack) -> ReprobuildError:
+    """The error for a head that did not go on; `collides_with` are the earlier heads that touched
+    the paths in which it conflicts."""
     outcome = step.outcome
     assert outcome is not None
     number = step.head.number
@@ -264,6 +278,7 @@ def conflict_error(step: Step) -> ReprobuildError:
         pull_request=number,
         head=step.head.head.hex,
         paths=sorted({c.path.decode("utf-8", "replace") for c in outcome.conflicts}),
+        collides_with=stack.touching([c.path for c in outcome.conflicts]),
     )
 
 
@@ -290,7 +305,7 @@ def integrate(
         for head in spec.heads:
             step = stack.push(head)
             if step.failed:
-                raise conflict_error(step)
+                raise conflict_error(step, stack)
             tips.append(stack.tree)
         results = [s.result for s in stack.steps if s.result is not None]
     tree = stack.tree
