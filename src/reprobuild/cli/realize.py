@@ -87,6 +87,7 @@ def _realize(
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     from reprobuild.cli.evaluation import evaluate, parse_overrides, watched_paths
+    from reprobuild.cli.imageattest import hold_realized, hold_to_isolation
     from reprobuild.core.derivation import Isolation
     from reprobuild.engine.compare import compare, known_outputs, require_equal
     from reprobuild.engine.fingerprint import fingerprint
@@ -102,6 +103,8 @@ def _realize(
         drvs = [place.drv for place in located.values()]
         required = _required(app, [t.installable.output for t in targets])
         isolation = Isolation(options["isolation"]) if options["isolation"] else required
+        images = [t.installable.output for t in targets if t.evaluation.image is not None]
+        hold_to_isolation(app, images, isolation.value)
         wish = _wishes(graph, drvs, isolation, options)
         realizer = app.realizer(isolation, keep_failed=options["keep_failed"])
         if options["dry_run"]:
@@ -110,6 +113,9 @@ def _realize(
         known = known_outputs(app.store, graph.nodes) if options["from_source"] else {}
         done = realizer.realize(graph, drvs, wish)
         answer = _answer(app, targets, done)
+        for name in images:
+            if name in answer["outputs"]:
+                hold_realized(app, Path(answer["outputs"][name]["path"]))
         dirty = any(target.evaluation.dirty for target in targets)
         for name, place in located.items():
             store_root = root_name(name + ("=dirty" if dirty else ""), app.flake_dir)
@@ -172,6 +178,11 @@ def _wishes(
 def _answer(app: App, targets: Sequence[Any], done: Realized) -> dict[str, Any]:
     outputs: dict[str, Any] = {}
     document: dict[str, Any] = {"counts": done.counts(), "outputs": outputs}
+    if done.reread:
+        document["reread"] = {
+            name: {"changed": list(found.changed), "included": found.included}
+            for name, found in sorted(done.reread.items())
+        }
     for target in targets:
         for name, place in target.located.items():
             record = done.chosen[place.drv]
@@ -253,6 +264,13 @@ def _print(app: App, document: Mapping[str, Any]) -> None:
     if compared:
         alone = f", {compared['unknown']} with nothing to compare" if compared["unknown"] else ""
         click.echo(f"{compared['equal']} outputs equal to what is known of them{alone}")
+    reread = document.get("reread")
+    if reread:
+        really = sum(found["included"] for found in reread.values())
+        changed = sorted({path for found in reread.values() for path in found["changed"]})
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        click.echo(f"{len(reread)} units could read what changed, {really} of them included it: "
+                   f"{', '.join(changed[:3])}{more}")  # fmt: skip
     click.echo(_summary(document["counts"]))
 
 

@@ -196,6 +196,7 @@ class Builder:
             drv=str(derivation.digest),
             log=str(log),
             tail=log_tail(log),
+            signal=outcome.status if outcome.reason == "signal" else None,
             kept=str(kept) if kept else None,
             unenforced=list(outcome.unenforced) or None,
         )

@@ -15,8 +15,18 @@ from reprobuild.core.derivation import Derivation, InputContent, Isolation
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
 from reprobuild.core.graph import Graph, documents
+from reprobuild.core.past import Past
 from reprobuild.core.record import Record
 from reprobuild.engine.build import Builder
+from reprobuild.engine.history import (
+    History,
+    NoHistory,
+    Surplus,
+    expected_cost,
+    expected_duration,
+    remember,
+    surplus,
+)
 from reprobuild.engine.narrow import Narrower
 from reprobuild.engine.plan import Deed, Plan, is_made, make_plan, usable
 from reprobuild.engine.resolve import input_content
@@ -47,6 +57,8 @@ class Realized:
     fetched: int = 0
     cut_off: int = 0
     checked: int = 0
+    reread: dict[str, Surplus] = field(default_factory=dict)
+    """Units that were compiled again because of what they could read, by name."""
 
     def counts(self) -> dict[str, int]:
         """For `--json`."""
@@ -69,6 +81,9 @@ class Realizer:
     narrower: Narrower
     reporter: Reporter
     cancel: threading.Event
+    history: History = field(default_factory=NoHistory)
+    available: Callable[[], int] = lambda: 2**63
+    """Bytes of memory that the machine has free now."""
     judge: Callable[[Record, Record], list[str]] = lambda first, second: []
     """In words, what two records of one action differ in, and what would cure it."""
 
@@ -107,13 +122,17 @@ class Realizer:
             reuse=len(plan.of(Deed.REUSE)),
         )
         pending = set(todo)
+        past = {drv: self.history.get(graph.nodes[drv].name) for drv in todo}
         scheduler = Scheduler(
             order=todo,
             needs={d: {e.drv for e in graph.nodes[d].inputs} & pending for d in todo},
-            cost=lambda drv: _cost(graph.nodes[drv]),
+            cost=lambda drv: run.cost(drv, past[drv]),
             limits=wishes.limits,
             cancel=self.cancel,
             keep_going=wishes.keep_going,
+            weight=lambda drv: expected_duration(graph.nodes[drv], past[drv]),
+            again=run.again,
+            available=self.available,
         )
         outcome = scheduler.run(run.step)
         if outcome.failed:
@@ -123,10 +142,11 @@ class Realizer:
         return run.result
 
 
-def _cost(derivation: Derivation) -> Cost:
-    if derivation.fixed is not None:
-        return Cost(cores=0, memory=64 * 2**20)
-    return Cost(derivation.hints.cores, derivation.hints.memory)
+def _was_killed(error: BaseException) -> bool:
+    """Whether a build ended for want of memory: at its own limit, or by the machine's killer."""
+    return isinstance(error, ReprobuildError) and (
+        error.code == "E-BUILD-MEMORY" or error.facts.get("signal") == 9
+    )
 
 
 def _failure(
@@ -154,6 +174,22 @@ class _Run:
     wishes: Wishes
     result: Realized = field(default_factory=Realized)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
+    _alone: set[Digest] = field(default_factory=set)
+
+    def cost(self, drv: Digest, past: Past | None) -> Cost:
+        """What a derivation takes now; one that was killed gets all there is, and is alone."""
+        cost = expected_cost(self.graph.nodes[drv], past)
+        if drv in self._alone:
+            return replace(cost, memory=self.wishes.limits.memory, exclusive=True)
+        return cost
+
+    def again(self, drv: Digest, error: BaseException) -> bool:
+        """A build that was killed for memory is tried once more, alone."""
+        if drv in self._alone or not _was_killed(error) or self.realizer.cancel.is_set():
+            return False
+        self._alone.add(drv)
+        self._emit("retried", self.graph.nodes[drv], error=str(error)[:500])
+        return True
 
     def step(self, drv: Digest) -> None:
         """Chooses the record of one derivation, all of whose inputs are chosen already."""
@@ -165,7 +201,8 @@ class _Run:
             try:
                 self._act(derivation, narrowed.inputs, narrowed.note)
             except ReprobuildError as error:
-                if error.code != "E-BUILD-FAILED" or narrowed.inputs == whole:
+                cut = narrowed.inputs != whole
+                if error.code != "E-BUILD-FAILED" or _was_killed(error) or not cut:
                     raise
                 # The rule may have missed a file; with the whole trees a real failure fails again.
                 self._act(derivation, whole, "whole trees: the build in the cut root failed")
@@ -191,13 +228,26 @@ class _Run:
                 self._choose(drv, record, "cut_off" if derivation.fixed is None else "reused")
                 self._emit("finished", derivation, how="cut-off")
                 return
-            record = realizer.builder.build(derivation, action, inputs)
+            self._explain(derivation, inputs)
+            hints = derivation.hints
+            if drv in self._alone:
+                hints = replace(hints, memory=max(hints.memory, self.wishes.limits.memory))
+            record = realizer.builder.build(replace(derivation, hints=hints), action, inputs)
+            remember(realizer.history, record, derivation, inputs)
             if note:
                 record = replace(record, notes=(note,))
             record = self._keep(derivation, record, checked)
         how = "fetched" if derivation.fixed is not None else "built"
         self._choose(drv, record, how)
         self._emit("finished", derivation, how=how, duration_ms=record.duration_ms)
+
+    def _explain(self, derivation: Derivation, inputs: Mapping[str, InputContent]) -> None:
+        """Notes what changed in what a unit could read, before it is compiled again."""
+        past = self.realizer.history.get(derivation.name) if derivation.narrow else None
+        found = surplus(self.realizer.content, past, derivation, inputs) if past else None
+        if found is not None:
+            with self._mutex:
+                self.result.reread[derivation.name] = found
 
     def _inputs(self, derivation: Derivation) -> dict[str, InputContent]:
         content = self.realizer.content

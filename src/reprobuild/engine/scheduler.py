@@ -53,6 +53,11 @@ class Scheduler:
     keep_going: bool = False
     weight: Callable[[Digest], int] = lambda _: 1
     """Expected duration, any unit: the longest chain of weights starts first."""
+    again: Callable[[Digest, BaseException], bool] = lambda _, __: False
+    """Whether a job that failed is tried once more; its `cost` is asked for anew."""
+    available: Callable[[], int] = lambda: 2**63
+    """Bytes of memory that the machine has free now: beside another, no job begins that is
+    expected to need more."""
 
     def run(self, work: Callable[[Digest], None]) -> Outcome:
         """Runs `work` once for each node, in some allowed order.
@@ -153,7 +158,8 @@ class _State:
             cores = sum(c.cores for c in costs) + cost.cores
             memory = sum(c.memory for c in costs) + cost.memory
             blocked = cost.exclusive or any(c.exclusive for c in costs)
-            if costs and (blocked or cores > limits.cores or memory > limits.memory):
+            full = cores > limits.cores or memory > limits.memory
+            if costs and (blocked or full or cost.memory > scheduler.available()):
                 kept.append(item)
                 continue
             costs.append(cost)
@@ -165,8 +171,11 @@ class _State:
     def finish(self, future: Future[None]) -> None:
         """Settles a job and frees what waited for it."""
         node = self.running.pop(future)
-        self._settled.add(node)
         error = future.exception()
+        if error is not None and self._scheduler.again(node, error):
+            self._push(node)
+            return
+        self._settled.add(node)
         if error is not None:
             self._outcome.failed[node] = error
             return

@@ -22,6 +22,7 @@ def _rules(*rows: tuple[str, str]) -> Rules:
 
 
 _SET = "is set already"
+_OBJECT = "a unit becomes an object"
 _TELL = "say `{}` instead, so that what a unit could read is known"
 
 _NVCC: Rules = (
@@ -36,14 +37,14 @@ _NVCC: Rules = (
         ("gencode|generate-code|arch|gpu-architecture|code|gpu-code", "say `arch`"),
         ("std", "say `std`"),
         ("rdc|relocatable-device-code|dc|dlink|device-link|ewp", "say `relocatable`"),
-        ("dlto|dlink-time-opt|lto|gen-opt-lto", "the code would be made when the library is linked"),
+        ("dlto|dlink-time-opt|lto|gen-opt-lto", "the code would be made by the last link"),
         ("x|run|r|run-args|E|preprocess|cuda|cubin|ptx|fatbin|ltoir|optix-ir|lib|link",
-         "a unit becomes an object"),
+         _OBJECT),
         ("M|MM|MD|MMD|MF|MP|MT|MG|generate-dependencies.*|generate-nonsystem-dependencies.*"
          "|dependency-output|generate-dependency-targets|dependency-target-name", _SET),
         ("time|fdevice-time-trace|dryrun|clean-targets|clean|dryrun", "says how, and makes nothing"),
         ("optf|options-file", "hides options from the recipe"),
-        ("pch|create-pch|use-pch|pch-dir|pch-messages", "precompiled headers outlive their source"),
+        ("pch|create-pch|use-pch|pch-dir|pch-messages", "precompiled headers outlive sources"),
         ("libdevice-directory|ldir|target-directory|target-dir|noprof|dont-use-profile",
          "the toolkit is the toolchain's"),
         ("forward-unknown-to-host-compiler|forward-unknown-to-host-linker"
