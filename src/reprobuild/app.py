@@ -17,6 +17,7 @@ from reprobuild.settings import Settings
 if TYPE_CHECKING:
     from reprobuild.adapters.bundle.service import Bundles
     from reprobuild.adapters.diff.world import World
+    from reprobuild.adapters.evidence.files import EvidenceFiles
     from reprobuild.adapters.fetch.settings import FetchSettings
     from reprobuild.adapters.git.fetcher import GitSources
     from reprobuild.adapters.git.resolutions import Resolutions
@@ -423,6 +424,13 @@ class App:
         from reprobuild.adapters.bundle.service import Bundles
 
         return Bundles(self.store, self.settings)
+
+    @property
+    def evidence(self) -> EvidenceFiles:
+        """What the project has recorded of its gates."""
+        from reprobuild.adapters.evidence.files import EvidenceFiles
+
+        return EvidenceFiles(self.flake_dir)
 
     def check_fixtures(self, output: str) -> None:
         """Raises E-LOCK-STALE when the text of a fixture moved after it was pinned."""

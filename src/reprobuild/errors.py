@@ -247,6 +247,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "a compiler flag that would make kernels differ from build to build",
             "drop the flag from the component file",
         ),
+        "E-EVIDENCE": Code(
+            Exit.INPUT,
+            "a record of a gate that was run is damaged, or of something else",
+            "run `reprobuild qualify` again, or obtain the evidence anew",
+        ),
         "E-NO-RELEASE": Code(
             Exit.INPUT,
             "an output is no image, so there is nothing to say of a release",
@@ -411,6 +416,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
             Exit.CHECK,
             "what --fail-on asks for happened between two releases",
             "look at the report; leave out --fail-on where the change is wanted",
+        ),
+        # -- 9: a check that did not hold (releases) ----------------------------------------
+        "E-PROFILE": Code(
+            Exit.CHECK,
+            "the settings of a serving profile break one of its rules, or are none",
+            "change the settings as the rule says",
         ),
         # -- 9: a check that did not hold (images) ------------------------------------------
         "E-BISECT": Code(

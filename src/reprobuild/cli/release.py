@@ -8,6 +8,9 @@ import click
 
 COMMANDS = {
     "changelog": "changelog:changelog",
+    "contract": "release_contract:contract",
+    "profiles": "release_profiles:profiles",
+    "runbook": "release_runbook:runbook",
 }
 """Command → module of this package and attribute."""
 

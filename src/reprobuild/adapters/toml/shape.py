@@ -28,6 +28,7 @@ _NOUNS = {
     "Profile": "a profile",
     "Setting": "a setting",
     "Rule": "a rule",
+    "LogChecks": "a log's checks",
     "OfflineSwitch": "an offline switch",
     "Gate": "a gate",
     "Component": "a component file",

@@ -138,7 +138,7 @@ def _holds(node: ast.expr, settings: Mapping[str, Scalar | None]) -> bool:
             ast.Gt: one > other,
             ast.GtE: one >= other,
         }[type(operator)]
-    return str(_value(node, settings)) not in ("", "0", "0.0")
+    return str(_value(node, settings)) not in ("", "0")
 
 
 def _arithmetic(node: ast.expr) -> str:
@@ -174,5 +174,8 @@ def _condition(node: ast.expr) -> str:
             return f"[ {_word(node.left)} {sign} {_word(right)} ]"
         sign = _NUMERIC[type(operator)]
         return f'[ "$(({_arithmetic(node.left)}))" {sign} "$(({_arithmetic(right)}))" ]'
-    word = _word(node)
-    return f"{{ [ -n {word} ] && [ {word} != 0 ] && [ {word} != 0.0 ]; }}"
+    if isinstance(node, ast.Name):
+        return f'[ "${{{node.id}:-0}}" != 0 ]'
+    if isinstance(node, ast.Constant):
+        return "true" if _holds(node, {}) else "false"
+    return f"[ {_word(node)} != 0 ]"

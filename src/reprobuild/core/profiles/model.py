@@ -69,6 +69,18 @@ class OfflineSwitch(Model):
     paths: tuple[EnvName, ...] = ()
 
 
+class LogChecks(Model):
+    """What a server's log must say: the launch line by its prefix, with `fields` that repeat
+    settings; lines that must be there at least once, by name; and the version's line."""
+
+    launch: str = ""
+    fields: dict[Name, EnvName] = Field(default_factory=dict)
+    version: str = ""
+    captured: str = ""
+    graphs: tuple[str, ...] = ()
+    kv: str = ""
+
+
 class Profile(Model):
     """One way to serve a release.
 
@@ -93,6 +105,7 @@ class Profile(Model):
     rules: tuple[Rule, ...] = ()
     offline: OfflineSwitch | None = None
     facts: dict[str, str] = Field(default_factory=dict)
+    log: LogChecks | None = None
 
     @field_validator("file")
     @classmethod

@@ -1,0 +1,1 @@
+"""Evidence as files of the project: `evidence/OUTPUT/GATE.json`."""
