@@ -65,7 +65,7 @@ bench: $(DEV) ## benchmarks; each prints what it measured
 requirements: ## pin the Python packages anew (needs the package index; uses uv, in .uv)
 	@test -x .uv/bin/uv || { python3 -m venv .uv && .uv/bin/python -m pip install --quiet uv; }
 	@.uv/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
-	  --no-emit-index-url --no-header pyproject.toml requirements/build.in -o requirements/run.txt
+	  --no-emit-index-url --no-header --extra sbom pyproject.toml requirements/build.in -o requirements/run.txt
 	@.uv/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	  --no-emit-index-url --no-header requirements/dev.in -c requirements/run.txt -o requirements/dev.txt
 

@@ -285,8 +285,10 @@ class App:
         from reprobuild.adapters.fetch.project import ProjectDiscovery
         from reprobuild.adapters.git.discovery import GitDiscovery
         from reprobuild.adapters.git.fetcher import GitPinner
+        from reprobuild.core.integration.flakerefs import refs_of
         from reprobuild.engine.pinning import Pinner
 
+        self.git_sources.cache.expect(refs_of(self.project.flake))
         files = Discovery(self.fetch_settings, report=self.reporter)
         return Pinner(
             files=ProjectDiscovery(files, self.store, self.flake_dir),

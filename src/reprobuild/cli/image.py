@@ -14,6 +14,7 @@ from reprobuild.cli.imagesides import opened
 if TYPE_CHECKING:
     from reprobuild.app import App
     from reprobuild.core.image import ImageFacts
+    from reprobuild.core.provenance import Claim
 
 side_argument = click.argument(
     "side",
@@ -41,14 +42,44 @@ def inspect(app: App, /, side: str) -> None:
 @image.command()
 @side_argument
 @click.option("--sources", is_flag=True, help="Say how much of each source tree is installed.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A signed provenance must be there, by this public key.",
+)
+@click.option(
+    "--attestation",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An attestation; else those beside the file, or the registry's.",
+)
 @click.pass_obj
-def verify(app: App, /, side: str, sources: bool) -> None:
+def verify(
+    app: App, /, side: str, sources: bool, keys: tuple[Path, ...], files: tuple[Path, ...]
+) -> None:
     """Check an image from nothing but itself: layers, files, labels, sources, the statement."""
+    from reprobuild.cli import imageattest
+
+    claims: list[Claim] = []
     with opened(app, side) as image:
         result = app.images.verify(image.path, reference=image.reference)
+        policy = imageattest.policy_of(app, image)
+        signed = bool(keys) or (policy is not None and bool(policy.signers or policy.gates))
+        attachments = imageattest.read_files(files or imageattest.beside(image)) if signed else []
+        if signed and image.remote:
+            attachments += app.images.attachments(image.remote, result.facts)
+        if keys:
+            claims = imageattest.checked(app, image, result.facts, attachments, keys)
+        imageattest.hold_to_policy(app, image, result.facts, attachments)
     facts = result.facts
     document = {
         **facts.document(),
+        "attestations": imageattest.summary(claims),
         "components": result.components,
         "files": result.files,
         "sources": result.sources,
@@ -59,6 +90,7 @@ def verify(app: App, /, side: str, sources: bool) -> None:
         f"holds: {len(facts.layers)} layers, {result.components} components, {result.files} files "
         "and their labels",
     ]
+    lines += [f"  signed by {claim.signer}: {claim.predicate_type}" for claim in claims]
     if sources:
         lines += [
             f"  {name}: {row['equal']} of {row['installed']} installed files are as tracked, of "
@@ -66,6 +98,22 @@ def verify(app: App, /, side: str, sources: bool) -> None:
             for name, row in result.sources.items()
         ]
     _print(app, document, lines)
+
+
+@image.command()
+@side_argument
+@click.option("--key", default="default", help="The name of your key (default: default).")
+@click.option("--output", "-o", required=True, metavar="STEM", help="Files STEM.provenance…")
+@click.pass_obj
+def attest(app: App, /, side: str, key: str, output: str) -> None:
+    """Write signed provenance (SLSA v1) and SBOMs (SPDX, CycloneDX) of an image."""
+    from reprobuild.cli import imageattest
+
+    with opened(app, side) as image:
+        facts = app.images.verify(image.path, reference=image.reference).facts
+        attachments = imageattest.made(app, image, facts, key)
+    paths = imageattest.write_files(app, attachments, Path(output))
+    _print(app, {**facts.document(), "paths": [str(p) for p in paths]}, [str(p) for p in paths])
 
 
 @image.command()
@@ -115,6 +163,16 @@ def load(app: App, /, side: str, reference: str) -> None:
     "--mount-from", multiple=True, metavar="REPOSITORY", help="Where the registry has layers."
 )
 @click.option("--dirty", is_flag=True, help="Even when it was made from overridden inputs.")
+@click.option("--attest", "signing", is_flag=True, help="Attach signed provenance and SBOMs.")
+@click.option("--key", default="default", help="The name of the key that signs them.")
+@click.option(
+    "--attach",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Attach an attestation that was made elsewhere.",
+)
 @click.option(
     "--accept-licence",
     "accepted",
@@ -131,16 +189,31 @@ def push(
     tags: tuple[str, ...],
     mount_from: tuple[str, ...],
     dirty: bool,
+    signing: bool,
+    key: str,
+    files: tuple[Path, ...],
     accepted: tuple[str, ...],
 ) -> None:
     """Send it to a registry, with the logins of `docker login`."""
+    from reprobuild.cli import imageattest
     from reprobuild.cli.imagelicences import settle_licences
 
     with opened(app, side) as image:
         facts = app.images.inspect(image.path)
         target = reference or facts.reference
+        attachments = imageattest.read_files(files)
+        if signing:
+            attachments = [*imageattest.made(app, image, facts, key), *attachments]
+        imageattest.hold_to_policy(app, image, facts, attachments)
         settle_licences(app, image, target, accepted)
-        answer = app.images.push(image.path, target, dirty=dirty, tags=tags, mount_from=mount_from)
+        answer = app.images.push(
+            image.path,
+            target,
+            dirty=dirty,
+            tags=tags,
+            mount_from=mount_from,
+            attachments=attachments,
+        )
     counted = ("uploaded", "mounted", "present", "sent")
     numbers = {key: int(answer[key]) for key in counted}
     document = {**facts.document(), **answer, **numbers, "tags": list(tags)}

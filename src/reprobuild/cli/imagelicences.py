@@ -57,8 +57,7 @@ def settle_licences(app: App, image: Side, target: str, accepted: tuple[str, ...
             )
         answered.add(licence.licence)
     known = {**(known if isinstance(known, dict) else {}), where: sorted(answered)}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    app.replace_file(file, json.dumps(known, indent=2, sort_keys=True).encode() + b"\n")
+    app.images.write(file, json.dumps(known, indent=2, sort_keys=True).encode() + b"\n")
 
 
 def _asked(app: App, says: str, where: str) -> bool:

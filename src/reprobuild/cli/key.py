@@ -47,7 +47,7 @@ def show(app: App, /, name: str | None) -> None:
         for k in known
     ]
     if name is not None:
-        lines += app.public_pem(known[0].key).splitlines()
+        lines += app.keyring.pem(known[0].key).splitlines()
     _print(app, {"keys": [_document(k) for k in known]}, lines)
 
 
@@ -57,7 +57,7 @@ def show(app: App, /, name: str | None) -> None:
 @click.pass_obj
 def trust(app: App, /, file: Path, name: str) -> None:
     """Believe what the public key in FILE (PEM) signs."""
-    made = app.keyring.trust(name or file.stem, app.read_public(file))
+    made = app.keyring.trust(name or file.stem, app.keyring.read(file)[1])
     _print(app, _document(made), [f"{made.id}  {made.name}  trusted"])
 
 

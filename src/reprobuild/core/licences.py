@@ -15,7 +15,10 @@ _RESTRICTED = re.compile(
     r"|all rights reserved",
     re.IGNORECASE,
 )
-_NVIDIA_NAME = re.compile(r"(?:nvidia|cuda|libcu|libnccl|libnv|cuda-|libnpp)[a-z0-9._+-]*\Z")
+_NVIDIA_NAME = re.compile(
+    r"(?:nvidia-|cuda-|libcu(?:dart|blas|fft|solver|sparse|rand|file|dnn|pti)|libnccl|libnpp|libnv(?:"
+    r"rtc|jitlink|jpeg|vm|infer))[a-z0-9._+-]*\Z"
+)
 _OPEN_NVIDIA = frozenset({"nvidia-cutlass", "nvidia-ml-py", "cuda-python", "cuda-bindings"})
 
 

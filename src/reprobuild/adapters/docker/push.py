@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reprobuild.adapters.docker.memory import PushMemory
-from reprobuild.adapters.docker.referrers import attach
+from reprobuild.adapters.docker.referrers import attach, referrers
 from reprobuild.adapters.docker.repository import Repository
 from reprobuild.adapters.docker.upload import PIECE, Upload
 from reprobuild.adapters.fetch.http.errors import TransferError
@@ -146,3 +146,23 @@ def put_manifest(repository: Repository, name: str, manifest: bytes) -> None:
             expected=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
             got=f"sha256:{hashlib.sha256(back).hexdigest()}",
         )
+
+
+def attached(reference: str, image: ImageFacts, *, backoff: float = 1.0) -> list[Attachment]:
+    """The documents that a registry has attached to its image `reference`.
+
+    Raises E-REGISTRY, and E-IMAGE-VERIFY for one that is not what it is called.
+    """
+    target = ImageReference.parse(reference)
+    repository = Repository(target, Access(), backoff)
+    try:
+        return referrers(repository, str(image.manifest_digest))
+    except TransferError as error:
+        raise ReprobuildError(
+            "E-REGISTRY",
+            f"what is attached to {target} could not be read: {error.reason}",
+            registry=target.host,
+            status=error.status or None,
+        ) from error
+    finally:
+        repository.close()

@@ -185,6 +185,22 @@ class Keyring:
         believed = any(k.key == key and not k.revoked for k in self.known())
         return believed and signed_by(key, message, signature)
 
+    @staticmethod
+    def signed_by(key: bytes, message: bytes, signature: bytes) -> bool:
+        """Whether a public key (32 bytes) made a signature, believed or not."""
+        return signed_by(key, message, signature)
+
+    @staticmethod
+    def read(path: Path) -> tuple[str, bytes]:
+        """Key id and the 32 bytes of a public key file (PEM); raises E-KEY."""
+        key = read_public(path)
+        return key_id(key), key
+
+    @staticmethod
+    def pem(key: bytes) -> str:
+        """A public key as others read it."""
+        return public_pem(key).decode()
+
     def _files(self) -> Iterator[tuple[Path, bool]]:
         for folder, own in (("keys", True), ("trust", False)):
             for path in sorted((self.home / folder).glob("*.pub")):

@@ -186,6 +186,24 @@ class Images:
             layout, reference, tags=tags, attachments=attachments, mount_from=mount_from
         )
 
+    def write(self, path: Path, data: bytes) -> None:
+        """A small file beside images, whole or not at all; raises E-IMAGE-WRITE."""
+        from reprobuild.adapters.git.files import replace_file
+
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, data)
+        except OSError as error:
+            raise ReprobuildError(
+                "E-IMAGE-WRITE", f"{path} could not be written: {error.strerror}", file=str(path)
+            ) from error
+
+    def attachments(self, reference: str, facts: ImageFacts) -> list[Attachment]:
+        """What a registry has attached to its image; raises E-REGISTRY, E-IMAGE-VERIFY."""
+        from reprobuild.adapters.docker.push import attached
+
+        return attached(reference, facts)
+
     def load(
         self, layout: Path, *, reference: str = "", host: str | None = None
     ) -> Mapping[str, str]:

@@ -1,0 +1,24 @@
+"""Package URLs (github.com/package-url/purl-spec) of a bill's items."""
+
+from __future__ import annotations
+
+import re
+
+from packageurl import PackageURL
+
+from reprobuild.core.bill import Item
+
+_FORGE = re.compile(r"https?://(?:www\.)?github\.com/([^/]+)/([^/]+?)(?:\.git)?/?\Z")
+
+
+def purl(item: Item) -> PackageURL:
+    """The item's package URL."""
+    if item.kind == "component":
+        match = _FORGE.match(item.repository)
+        if match:
+            return PackageURL("github", match[1], match[2], item.commit or item.version or None)
+        qualifiers = {"vcs_url": f"git+{item.repository}@{item.commit}"} if item.repository else {}
+        return PackageURL("generic", None, item.name, item.version or None, qualifiers)
+    if item.kind == "deb":
+        return PackageURL("deb", "debian", item.name, item.version or None)
+    return PackageURL(item.kind, None, item.name, item.version or None)

@@ -1,0 +1,169 @@
+"""Attestations of an image, for the commands: made, found, held against keys and policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reprobuild.core.attachment import CYCLONEDX, DSSE, SPDX, Attachment
+from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.app import App
+    from reprobuild.cli.imagesides import Side
+    from reprobuild.core.flake import Policy
+    from reprobuild.core.image import ImageFacts
+    from reprobuild.core.provenance import Claim, Observed
+
+ENDINGS = {"spdx.json": SPDX, "cdx.json": CYCLONEDX, "dsse.json": DSSE}
+
+
+def made(app: App, image: Side, facts: ImageFacts, key: str) -> list[Attachment]:
+    """Provenance signed with the user's key of that name, and SBOMs.
+
+    Raises E-KEY, E-IMAGE-VERIFY, E-TOOL-MISSING (the extra `sbom` is not installed).
+    """
+    from reprobuild.engine.attest import make
+
+    signer = app.keyring.signer(key)
+    statement = app.images.statement(image.path, reference=image.reference)
+    ids = {k.key: k.id for k in app.keyring.known()}
+    return make(facts, statement, _observed(app, image), signer, ids[signer.key], app.sboms)
+
+
+def _observed(app: App, image: Side) -> Observed:
+    """The weakest isolation among the records behind an image of this project."""
+    from reprobuild import __version__
+    from reprobuild.core.derivation import Isolation
+    from reprobuild.core.provenance import Observed
+
+    versions = {"reprobuild": __version__}
+    if not image.output:
+        return Observed(versions=versions)
+    from reprobuild.cli.evaluation import evaluate
+
+    graph, (target,) = evaluate(app, (image.output,))
+    order = list(Isolation)
+    grades = []
+    for drv in graph.closure([place.drv for place in target.located.values()]):
+        record = app.store.realized(drv)
+        if record is not None:
+            grades.append(record.isolation)
+    weakest = max(grades, key=order.index).value if grades else ""
+    return Observed(weakest, len(grades), versions)
+
+
+def read_files(paths: Sequence[Path]) -> list[Attachment]:
+    """Attestation files, of the kind that their names end in; raises E-KEY for another."""
+    out = []
+    for path in paths:
+        kinds = [kind for ending, kind in ENDINGS.items() if path.name.endswith(ending)]
+        if not kinds:
+            raise ReprobuildError(
+                "E-KEY",
+                f"{path} is no attestation by its name",
+                hint=f"names end in {', '.join(ENDINGS)}",
+                file=str(path),
+            )
+        try:
+            out.append(Attachment(path.name, kinds[0], path.read_bytes()))
+        except OSError as error:
+            raise ReprobuildError(
+                "E-KEY", f"{path} cannot be read: {error.strerror}", file=str(path)
+            ) from error
+    return out
+
+
+def write_files(app: App, attachments: Sequence[Attachment], stem: Path) -> list[Path]:
+    """Each as STEM.NAME, whole or not at all."""
+    out = []
+    for attachment in attachments:
+        path = stem.with_name(f"{stem.name}.{attachment.name}")
+        app.images.write(path, attachment.data)
+        out.append(path)
+    return out
+
+
+def beside(image: Side) -> list[Path]:
+    """The attestation files that lie beside an image file or layout, by its name."""
+    path = image.path
+    return [p for p in sorted(path.parent.glob(f"{path.name}.*dsse.json")) if p.is_file()]
+
+
+def policy_of(app: App, image: Side) -> Policy | None:
+    """The policy of the project that the call is made in; None where there is none."""
+    try:
+        return app.project.flake.policy
+    except ReprobuildError as error:
+        if error.code != "E-NO-FLAKE" or image.output:
+            raise
+        return None
+
+
+def checked(
+    app: App,
+    image: Side,
+    facts: ImageFacts,
+    attachments: Sequence[Attachment],
+    keys: Sequence[Path] = (),
+) -> list[Claim]:
+    """The claims of attestations that `keys` (public key files) signed; without such, that the
+    user's own and trusted keys signed. Raises E-SIGNATURE, E-KEY."""
+    from reprobuild.engine.attest import check
+
+    if keys:
+        believed = [app.keyring.read(path) for path in keys]
+    else:
+        believed = [(k.id, k.key) for k in app.keyring.known() if not k.revoked]
+    return check(attachments, facts, believed, app.keyring.signed_by)
+
+
+def hold_to_policy(
+    app: App, image: Side, facts: ImageFacts, attachments: Sequence[Attachment]
+) -> None:
+    """Raises E-POLICY when the image does not keep to the project's policy."""
+    policy = policy_of(app, image)
+    if policy is None:
+        return
+    from reprobuild.core.policy import check_claims, check_statement
+
+    check_statement(policy, app.images.statement(image.path, reference=image.reference))
+    if not (policy.signers or policy.gates):
+        return
+    claims: list[Claim] = []
+    try:
+        claims = checked(app, image, facts, attachments)
+    except ReprobuildError as error:
+        if error.code != "E-SIGNATURE":
+            raise
+    check_claims(policy, claims)
+
+
+def hold_to_isolation(app: App, outputs: Sequence[str], grade: str) -> None:
+    """Before anything is built: raises E-POLICY for a release that requires too little, and for a
+    call that builds it with too little."""
+    policy = app.project.flake.policy
+    if policy is None:
+        return
+    from reprobuild.core.policy import check_isolation
+
+    for name in outputs:
+        release = app.project.flake.outputs[name].release
+        if release is not None:
+            check_isolation(policy, release.isolation.value, f"the release of {name}")
+            check_isolation(policy, grade, f"this build of {name}")
+
+
+def hold_realized(app: App, layout: Path) -> None:
+    """Raises E-POLICY for what the statement inside a realized image shows."""
+    policy = app.project.flake.policy
+    if policy is not None:
+        from reprobuild.core.policy import check_statement
+
+        check_statement(policy, app.images.statement(layout))
+
+
+def summary(claims: Sequence[Claim]) -> list[Mapping[str, Any]]:
+    """Claims for a JSON document."""
+    return [{"predicate_type": c.predicate_type, "signer": c.signer} for c in claims]
