@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
+import socket
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from reprobuild.adapters.git.backend import GitRepository
 from reprobuild.adapters.git.scratch import Scratch
@@ -230,3 +235,41 @@ def checkout_composition(
         check=True,
     ).stdout
     return Composition(tree, patch)
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A `git daemon` on this machine."""
+
+    port: int
+
+    def url(self, name: str) -> str:
+        """The address of a repository below the daemon's directory."""
+        return f"git://127.0.0.1:{self.port}/{name}"
+
+
+@contextmanager
+def git_daemon(root: Path) -> Iterator[Daemon]:
+    """Serves the repositories below `root`; skips the test where git has no daemon."""
+    if not (Path(git(root, "--exec-path")) / "git-daemon").exists():
+        pytest.skip("git daemon is not installed")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        ["git", "daemon", "--export-all", f"--base-path={root}", "--listen=127.0.0.1",
+         f"--port={port}", "--reuseaddr", str(root)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENV, process_group=0,
+    )  # fmt: skip
+    try:
+        for _ in range(400):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        else:
+            raise AssertionError("git daemon did not start")
+        yield Daemon(port)
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()

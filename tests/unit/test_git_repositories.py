@@ -16,7 +16,15 @@ from reprobuild.adapters.git.plumbing import git_directory
 from reprobuild.core.digest import GitOid
 from reprobuild.core.integration.strategies import integrate
 from reprobuild.errors import ReprobuildError
-from support.gitkit import Composition, Origin, checkout_composition, git, merge_spec, opened
+from support.gitkit import (
+    Composition,
+    Origin,
+    checkout_composition,
+    git,
+    git_daemon,
+    merge_spec,
+    opened,
+)
 
 LINES = "".join(f"line {n}\n" for n in range(1, 21))
 
@@ -339,17 +347,14 @@ def test_partial_clones_bring_what_a_merge_needs(tmp_path: Path) -> None:
         expected = integrate(repository, spec)
     git(origin.path, "config", "uploadpack.allowFilter", "true")
     _remove(origin, GitOid.parse(git(tmp_path, "hash-object", "--stdin", stdin=big)))
-    daemon = _serve(tmp_path)
-    try:
-        url = f"git://127.0.0.1:{daemon.port}/origin.git"
+    with git_daemon(tmp_path) as daemon:
+        url = daemon.url("origin.git")
         cache = GitCache(tmp_path / "cache", base=tmp_path)
         store = MemoryStore()
         fetcher = GitFetcher(GitSources(cache, tmp_path / "fixtures", tmp_path), store)
         document: dict[str, Value] = {"kind": "git", "url": url, **spec.document()}
         fixed = FixedOutput("git-tree", oid=expected.tree)
         first = fetcher.fetch(fixed, document, NullReporter())
-    finally:
-        daemon.stop()
     offline = GitCache(tmp_path / "cache", base=tmp_path, offline=True)
     other = MemoryStore()
     again = GitFetcher(GitSources(offline, tmp_path / "fixtures", tmp_path), other)
@@ -358,39 +363,3 @@ def test_partial_clones_bring_what_a_merge_needs(tmp_path: Path) -> None:
     cached = cache.path(url)
     kinds = git(cached, "cat-file", "--batch-all-objects", "--batch-check=%(objecttype)")
     assert kinds.split().count("blob") < 8  # not the history's
-
-
-class _Daemon:
-    def __init__(self, root: Path) -> None:
-        import socket
-
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.process = subprocess.Popen(
-            ["git", "daemon", "--export-all", f"--base-path={root}", "--listen=127.0.0.1",
-             f"--port={self.port}", "--reuseaddr", str(root)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        for _ in range(200):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            import time
-
-            time.sleep(0.05)
-        self.stop()
-        raise AssertionError("git daemon did not start")
-
-    def stop(self) -> None:
-        import signal
-
-        # the daemon forks; both are in our own process table
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait()
-
-
-def _serve(root: Path) -> _Daemon:
-    if not shutil.which("git-daemon") and not Path("/usr/lib/git-core/git-daemon").exists():
-        pytest.skip("git daemon is not installed")
-    return _Daemon(root)

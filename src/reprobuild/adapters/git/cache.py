@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from reprobuild.adapters.git import transport
+from reprobuild.adapters.git.files import replace_file
 from reprobuild.adapters.git.plumbing import git_directory, local_path, run
 from reprobuild.adapters.git.scratch import Scratch
 from reprobuild.core.digest import GitOid
@@ -44,6 +48,9 @@ class GitCache:
     ) -> None:
         """`base` is what relative paths start from."""
         self._root, self._rewrite, self.offline, self._base = root, rewrite, offline, base
+        self._expected: dict[str, set[str]] = {}
+        self._answers: dict[str, dict[str, GitOid | None]] = {}
+        self._asking = threading.Lock()
 
     def path(self, url: str) -> Path:
         """The cache repository of an address."""
@@ -132,10 +139,16 @@ class GitCache:
             wanted = [b.hex for b in blobs[start : start + 5000]]
             transport.fetch(cached, remote, wanted, negotiate=False)
 
-    def resolve(self, url: str, refs: Iterable[str]) -> dict[str, GitOid]:
-        """What refs point to: local repositories are read, remotes get one `ls-remote`.
+    def expect(self, refs: Mapping[str, Iterable[str]]) -> None:
+        """Refs, by address, that will be asked for: they come along with the first answer."""
+        for url, names in refs.items():
+            self._expected.setdefault(url, set()).update(names)
 
-        Refs that nobody has are left out. Raises E-OFFLINE when a remote would have to be asked.
+    def resolve(self, url: str, refs: Iterable[str]) -> dict[str, GitOid]:
+        """What refs point to: local repositories are read, a remote gets one `ls-remote` in all.
+
+        Refs that nobody has are left out. With the network off a remote is as it was last seen;
+        raises E-OFFLINE for what was never seen.
         """
         local, remote = self._candidates(url)
         wanted = list(dict.fromkeys(refs))
@@ -148,20 +161,56 @@ class GitCache:
         left = [r for r in wanted if r not in found]
         if not left or not remote:
             return found
-        if self.offline:
-            raise ReprobuildError(
-                "E-OFFLINE",
-                f"the network is off, and only {redact(remote[0])} can say where {left[0]} is",
-                refs=left,
-            )
+        with self._asking:
+            known = self._answers.setdefault(url, {})
+            if any(r not in known for r in left):
+                if self.offline:
+                    asked = [r for r in left if r not in known]
+                    answer = self._recall(url, asked, remote[0])
+                else:
+                    asked = sorted({*left, *self._expected.get(url, ())} - known.keys())
+                    answer = self._ask(remote, asked)
+                    self._remember(url, answer)
+                known.update({r: answer.get(r) for r in asked})
+        return found | {r: oid for r in left if (oid := known[r]) is not None}
+
+    def _ask(self, remote: Sequence[str], refs: Sequence[str]) -> dict[str, GitOid]:
         failure: ReprobuildError | None = None
         for place in remote:
             try:
-                return found | transport.list_refs(place, left)
+                return transport.list_refs(place, refs)
             except ReprobuildError as error:
                 failure = error
         assert failure is not None
         raise failure
+
+    def _seen(self, url: str) -> Path:
+        return self.path(url).with_suffix(".refs.json")
+
+    def _remember(self, url: str, answer: Mapping[str, GitOid]) -> None:
+        """Notes what a remote said; a cache that cannot be written to is no failure."""
+        place = self._seen(url)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            before = json.loads(place.read_bytes()) if place.is_file() else {}
+            rows = {**before, **{ref: oid.hex for ref, oid in answer.items()}}
+            replace_file(place, json.dumps(rows, indent=0, sort_keys=True).encode())
+        except (OSError, ValueError):
+            place.unlink(missing_ok=True)
+
+    def _recall(self, url: str, refs: Sequence[str], remote: str) -> dict[str, GitOid]:
+        rows: object = {}
+        with suppress(OSError, ValueError):
+            rows = json.loads(self._seen(url).read_bytes())
+        seen = rows if isinstance(rows, dict) else {}
+        unseen = [r for r in refs if not isinstance(seen.get(r), str)]
+        if unseen:
+            raise ReprobuildError(
+                "E-OFFLINE",
+                f"the network is off, and only {redact(remote)} can say where {unseen[0]} is",
+                refs=unseen,
+            )
+        return {r: GitOid.parse(seen[r]) for r in refs}
 
 
 def missing_commits(sources: Sequence[Path], commits: Sequence[GitOid]) -> list[GitOid]:

@@ -7,6 +7,7 @@ certificate authorities live in it; what comes is checked by content.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -94,12 +95,22 @@ def _network(
     except ReprobuildError as error:
         if error.code == "E-GIT" and "not installed" in error.message:
             raise
-        said = redact(str(error.facts.get("said") or error.message))
+        said = _without_secrets(str(error.facts.get("said") or error.message), url)
         raise ReprobuildError(
             "E-GIT-FETCH",
             f"git cannot {_verb(argv)} from {redact(url)}: {said}",
             url=redact(url),
         ) from error
+
+
+def _without_secrets(said: str, url: str) -> str:
+    """What git said, without the credentials of the address, in whatever form it repeats them."""
+    match = re.match(r"\w+://([^/@\s]*)@", url)
+    if match:
+        for secret in (match[1], match[1].partition(":")[2]):
+            if secret:
+                said = said.replace(secret, "…")
+    return redact(said)
 
 
 def _verb(argv: Sequence[str]) -> str:
