@@ -46,7 +46,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def remember(release: Release, shipment: Shipment) -> None:
     """What `export` leaves in the store that it was made from."""
-    closure = shipment.manifest.keep
+    closure = shipment.manifest.keep.content
     nothing: Value = {"drvs": [], "records": [], "trees": []}
     document: Value = {"closure": closure.document(), "keep": nothing}
     release.store.set_root(MEMO + closure.digest.short, encode(document))
@@ -235,13 +235,13 @@ def test_a_delta_sends_what_changed(release: Release, empty: LocalStore, tmp_pat
     remember(release, shipment)
     bring(tmp_path / "full", empty)
     closures, trees = take_stock(empty)
-    assert shipment.manifest.keep.digest in closures
+    assert shipment.manifest.keep.content.digest in closures
     assert trees == ()
 
     newer = make_release(tmp_path / "origin", result={**RESULT, "share/doc": b"another text\n"})
     delta = newer.plan(held=what_is_held(newer.store, closures, trees))
     assert delta.size < delta.full_size / 4
-    assert delta.manifest.requires.closures == (shipment.manifest.keep.digest,)
+    assert delta.manifest.requires.closures == (shipment.manifest.keep.content.digest,)
     write(tmp_path / "delta", delta)
     done = bring(tmp_path / "delta", empty)
     assert done.added["blobs"] == 1
@@ -252,7 +252,7 @@ def test_a_delta_sends_what_changed(release: Release, empty: LocalStore, tmp_pat
         with pytest.raises(ReprobuildError) as caught:
             bring(tmp_path / "delta", bare)
         assert caught.value.code == "E-BUNDLE-BASE"
-        assert str(shipment.manifest.keep.digest) in str(caught.value.facts["needs"])
+        assert str(shipment.manifest.keep.content.digest) in str(caught.value.facts["needs"])
         assert bare.info().kinds["blobs"].count == 0
     newer.store.close()
 

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 )
 @click.option("--key", default="default", metavar="NAME", help="The key to sign with.")
 @click.option("--no-sign", is_flag=True, help="Do not sign.")
+@click.option("--prove", is_flag=True, help="Rebuild it from itself alone, and certify that.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["full", "host-toolchain", "none"]),
+    help="The grade to prove with (default: what the release requires).",
+)
 @click.option("--dry-run", is_flag=True, help="Say the size, write nothing.")
 @click.pass_obj
 def export(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
@@ -41,6 +47,8 @@ def export(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
     app, names = in_flake(app, installables)
     if options["tool_wheels"] and (options["no_tool"] or not options["sources"]):
         raise ReprobuildError("E-USAGE", "--tool-wheels goes with --sources, and not --no-tool")
+    if options["prove"] and (not options["sources"] or options["have"]):
+        raise ReprobuildError("E-USAGE", "--prove goes with --sources and a whole bundle")
     with app.store.lease():
         shipment = _plan(app, names, options)
         size = {"content_bytes": shipment.size, "objects": len(shipment.entries)}
@@ -51,6 +59,8 @@ def export(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
         else:
             _say(app, shipment, options)
             document = {**size, **_write(app, shipment, options)}
+    if options["prove"] and not options["dry_run"]:
+        document["proof"] = _prove(app, names, shipment, options, document["bundle_digest"])
     document["requires"] = [str(d) for d in shipment.manifest.requires.closures] + [
         str(d) for d in shipment.manifest.requires.trees
     ]
@@ -155,7 +165,7 @@ def _write(app: App, shipment: Shipment, options: dict[str, Any]) -> dict[str, A
     if options["sources"] and not options["no_tool"]:
         tool = app.bundles.toolkit([Path(d) for d in options["tool_wheels"]])
     app.store.barrier()
-    closure = shipment.manifest.keep
+    closure = shipment.manifest.keep.content
     app.store.set_root(
         memo_root(closure),
         encode(
@@ -183,6 +193,31 @@ def _write(app: App, shipment: Shipment, options: dict[str, Any]) -> dict[str, A
     }
 
 
+def _prove(
+    app: App, names: tuple[str, ...], shipment: Shipment, options: dict[str, Any], digest: str
+) -> dict[str, Any]:
+    """Rebuilds the bundle from itself alone; puts the certificate into it."""
+    from reprobuild.core.bundle.proof import Proof
+    from reprobuild.core.bundle.signing import PROOF, parse_signatures, sign
+    from reprobuild.core.digest import Digest
+
+    path = Path(options["output"])
+    certificate = app.bundles.prove(path, Digest.parse(digest), names, options["isolation"])
+    proof = Proof(certificate)
+    signer = None if options["no_sign"] else _signer(app, options["key"])
+    proof = Proof(certificate, parse_signatures(sign(signer, PROOF, proof.digest)))
+    app.bundles.add_proof(path, proof.document())
+    compared: Any = certificate["compared"]
+    if compared["different"]:
+        raise ReprobuildError(
+            "E-NOT-REPRODUCIBLE",
+            f"{len(compared['different'])} outputs came out differently in the rebuild; "
+            "the bundle says so",
+            different=[f"{n}: {t}" for n, t in compared["different"].items()],
+        )
+    return certificate
+
+
 def _signer(app: App, name: str) -> Signer | None:
     """The key of that name; nobody has to have a default one."""
     if name == "default" and not app.keyring.has(name):
@@ -200,6 +235,9 @@ def _print(app: App, path: str, document: dict[str, Any]) -> None:
         click.echo(f"{document['objects']} objects, {size:.1f} MiB of content")
         return
     click.echo(f"{path}  {document['bundle_digest']}")
+    if "proof" in document:
+        equal = document["proof"]["compared"]["equal"]
+        click.echo(f"  proved: rebuilt from itself alone, {equal} outputs equal")
     click.echo(f"  {document['objects']} objects, {document['bytes'] / 2**20:.1f} MiB")
     for name in document["requires"]:
         click.echo(f"  needs {name}")

@@ -13,25 +13,31 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
+    from reprobuild.core.bundle.signing import Trust
 
 
 @click.command("import")
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--trust", multiple=True, metavar="KEY", help="A public key file to believe.")
 @click.option("--unsigned", is_flag=True, help="Take content, but no record of a build.")
+@click.option("--require-proof", is_flag=True, help="Only with proof that it can be rebuilt.")
 @click.option("--project", metavar="DIR", help="Write the flake and its files there.")
 @click.pass_obj
 def import_(app: App, /, file: str, **options: Any) -> None:
     """Bring a bundle into the store."""
+    from reprobuild.core.bundle.proof import check_proof, parse_proofs
     from reprobuild.engine.transfer_import import Importer
 
     with app.bundles.reader(Path(file)) as bundle:
-        signer = _signer(app, bundle, options["trust"])
+        trust = _trust(app, options["trust"])
+        signer = _signer(trust, bundle)
         trusted = signer is not None
         if not trusted and not options["unsigned"]:
             raise ReprobuildError(
                 "E-BUNDLE-UNTRUSTED", f"{file} bears no signature of a trusted key", file=file
             )
+        if options["require_proof"]:
+            check_proof(parse_proofs(bundle.proofs()), bundle.digest, trust)
         bundle.check_head()
         with app.store.lease():
             done = Importer(app.store).run(bundle, trusted=trusted)
@@ -56,11 +62,18 @@ def import_(app: App, /, file: str, **options: Any) -> None:
     _print(app, document)
 
 
-def _signer(app: App, bundle: Any, files: Sequence[str]) -> str | None:
-    """The trusted key that signed, in hex digits; keys out of `files` are believed for now."""
-    from reprobuild.core.bundle.signing import BUNDLE, believing, parse_signatures, trusted_by
+def _trust(app: App, files: Sequence[str]) -> Trust:
+    """The user's trusted keys; those out of `files` are believed for now."""
+    from reprobuild.core.bundle.signing import believing
 
-    trust = believing(app.keyring, [app.bundles.read_public(Path(f)) for f in files], app.bundles.signed_by)
+    keys = [app.bundles.read_public(Path(f)) for f in files]
+    return believing(app.keyring, keys, app.bundles.signed_by)
+
+
+def _signer(trust: Trust, bundle: Any) -> str | None:
+    """The trusted key that signed, in hex digits."""
+    from reprobuild.core.bundle.signing import BUNDLE, parse_signatures, trusted_by
+
     signatures = parse_signatures(bundle.signatures())
     found = trusted_by(trust, signatures, BUNDLE, bundle.digest)
     return found.key.hex() if found is not None else None

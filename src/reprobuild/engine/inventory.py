@@ -35,7 +35,7 @@ def _closures(store: TransferStore) -> list[tuple[Closure, bool]]:
             keep = document.get("keep") if isinstance(document, dict) else None
             memo = document.get("closure") if isinstance(document, dict) else None
             for value in (keep, memo):
-                closure = Closure.parse(value) if isinstance(value, dict) else Closure()
+                closure = Closure.parse(value).content if isinstance(value, dict) else Closure()
                 if closure.trees:
                     found.append((closure, name.startswith((IMPORT, MEMO))))
         except ReprobuildError:
@@ -44,17 +44,10 @@ def _closures(store: TransferStore) -> list[tuple[Closure, bool]]:
 
 
 def is_here(store: TransferStore, closure: Closure) -> bool:
-    """Whether every tree, derivation and record of a closure is in the store."""
-    return (
-        all(store.contains(Digest(t)) for t in closure.trees)
-        and all(store.derivation(Digest(d)) is not None for d in closure.drvs)
-        and all(_on_record(store, name) for name in closure.records)
+    """Whether every tree and derivation of a closure is in the store."""
+    return all(store.contains(Digest(t)) for t in closure.trees) and all(
+        store.derivation(Digest(d)) is not None for d in closure.drvs
     )
-
-
-def _on_record(store: TransferStore, name: str) -> bool:
-    action, _, record = name.partition("/")
-    return any(r.digest.hex == record for r in store.records(Digest(action)))
 
 
 def known_closures(store: TransferStore) -> dict[Digest, Closure]:
@@ -88,11 +81,7 @@ def take_stock(store: TransferStore) -> tuple[tuple[Digest, ...], tuple[Digest, 
 
 
 def _within(closure: Closure, other: Closure) -> bool:
-    return (
-        set(closure.trees) <= set(other.trees)
-        and set(closure.drvs) <= set(other.drvs)
-        and set(closure.records) <= set(other.records)
-    )
+    return set(closure.trees) <= set(other.trees) and set(closure.drvs) <= set(other.drvs)
 
 
 def what_is_held(
@@ -106,7 +95,6 @@ def what_is_held(
     return Held(
         trees=frozenset(held | set(singles)),
         drvs=frozenset(drv for d in known for drv in meant[d].drvs),
-        records=frozenset(name for d in known for name in meant[d].records),
         requires=Requires(tuple(sorted(known)), tuple(sorted(singles))),
     )
 

@@ -88,7 +88,6 @@ class Held:
 
     trees: frozenset[Digest] = frozenset()
     drvs: frozenset[str] = frozenset()
-    records: frozenset[str] = frozenset()
     requires: Requires = field(default_factory=Requires)
 
 
@@ -199,11 +198,10 @@ class Exporter:
         for tree in manifest.keep.trees:
             full.add(Digest(tree))
             walk.add(Digest(tree))
-        held_records = {name.partition("/")[2] for name in held.records}
         documents_ = [
             Entry(kind, digest, len(data))
             for (kind, digest), data in texts.items()
-            if digest.hex not in (held.drvs if kind == layout.DRV else held_records)
+            if kind != layout.DRV or digest.hex not in held.drvs
         ]
         entries = (*walk.entries(), *documents_)
         everything = [*full.entries(), *(Entry(k, d, len(v)) for (k, d), v in texts.items())]

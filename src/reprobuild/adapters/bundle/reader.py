@@ -106,12 +106,23 @@ class BundleReader:
         """What names the bundle, and what is signed."""
         return self.trailer.digest
 
-    def signatures(self) -> Value:
-        """The signatures' document, unverified; raises E-BUNDLE."""
+    def attached(self) -> dict[str, Value]:
+        """Signatures and proofs: what stands beside the index, unverified; raises E-BUNDLE."""
         try:
-            return decode(self._signatures)
+            document = decode(self._signatures)
         except ReprobuildError as error:
             raise layout.off("the list of signatures is off") from error
+        if not isinstance(document, dict) or set(document) != {"proofs", "signatures"}:
+            raise layout.off("the list of signatures is off")
+        return document
+
+    def signatures(self) -> Value:
+        """The signatures' list, unverified; raises E-BUNDLE."""
+        return self.attached()["signatures"]
+
+    def proofs(self) -> Value:
+        """The proofs' list, unverified; raises E-BUNDLE."""
+        return self.attached()["proofs"]
 
     def check_head(self) -> None:
         """Reads the head and compares its digest; raises E-BUNDLE."""

@@ -112,6 +112,20 @@ class Bundles:
         self._store.set_root(name, encode({"counter": number, "keep": keep, "store": store}))
         return bytes.fromhex(store), number
 
+    def prove(
+        self, path: Path, digest: Digest, installables: Sequence[str], isolation: str | None
+    ) -> dict[str, Value]:
+        """Rebuilds a bundle from itself alone; the certificate's document. Raises E-PROOF."""
+        from reprobuild.adapters.bundle.prover import rebuild
+
+        return rebuild(path.absolute(), str(digest), installables, isolation)
+
+    def add_proof(self, path: Path, proof: Value) -> None:
+        """Puts a proof into a finished bundle."""
+        from reprobuild.adapters.bundle.writer import add_proof
+
+        add_proof(path, proof)
+
     def replace_file(self, path: Path, content: bytes) -> None:
         """Gives a file new content, whole or not at all; raises E-WRITE."""
         from reprobuild.adapters.git.files import replace_file

@@ -12,7 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -132,7 +132,7 @@ def _write(
         index = layout.encode_index(plan.manifest, pieces, objects)
         digest = layout.index_digest(index)
         packed_index = compress(index)
-        signatures = encode(sign(digest))
+        signatures = encode({"proofs": [], "signatures": sign(digest)})
         trailer = Trailer(
             head=len(plan.head),
             pieces=sum(p.size for p in pieces),
@@ -152,6 +152,37 @@ def _write(
     journal_path.unlink(missing_ok=True)
     _sync_directory(path.parent)
     return Written(digest, size, len(plan.entries), content, resumed)
+
+
+def add_proof(path: Path, proof: Value) -> None:
+    """Puts a proof into a finished bundle; its digest stays. Whole or not at all; E-WRITE."""
+    from reprobuild.adapters.bundle.reader import BundleReader
+    from reprobuild.adapters.git.files import Pending
+
+    try:
+        with BundleReader(path) as bundle, path.open("rb") as old, Pending(path) as new:
+            attached = bundle.attached()
+            proofs = attached["proofs"]
+            assert isinstance(proofs, list)
+            text = encode({**attached, "proofs": [*proofs, proof]})
+            trailer = bundle.trailer
+            start = trailer.head + trailer.pieces + trailer.index
+            _copy(old, new.file, start)
+            new.file.write(text)
+            old.seek(start + trailer.signatures)
+            _copy(old, new.file, trailer.boot)
+            new.file.write(replace(trailer, signatures=len(text)).encode())
+            new.commit()
+    except OSError as error:
+        raise ReprobuildError(
+            "E-WRITE", f"cannot write {path}: {error.strerror}", file=str(path)
+        ) from error
+
+
+def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
+    while size > 0 and (data := source.read(min(size, 2**20))):
+        target.write(data)
+        size -= len(data)
 
 
 def _sync_directory(path: Path) -> None:

@@ -49,6 +49,12 @@ class Closure:
                 Digest.parse(part)
         return cls.of(lists["trees"], lists["drvs"], lists["records"])
 
+    @property
+    def content(self) -> Closure:
+        """Without records: what inventories speak of, since a store that trusts nobody's records
+        has the content all the same."""
+        return Closure(self.trees, self.drvs)
+
     def document(self) -> dict[str, Value]:
         """The form that is hashed, and that roots keep."""
         return {
