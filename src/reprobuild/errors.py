@@ -418,6 +418,16 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "look at the report; leave out --fail-on where the change is wanted",
         ),
         # -- 9: a check that did not hold (releases) ----------------------------------------
+        "E-RELEASE-CHECK": Code(
+            Exit.CHECK,
+            "a document of a release says something that does not hold",
+            "change the flake's text or profile, or the declared interface, to what is there",
+        ),
+        "E-LOG-CHECK": Code(
+            Exit.CHECK,
+            "a server's log is not that of the release, or lacks something",
+            "start the release's own image with the release's profile, on an empty JIT cache",
+        ),
         "E-PROFILE": Code(
             Exit.CHECK,
             "the settings of a serving profile break one of its rules, or are none",

@@ -8,6 +8,8 @@ import click
 
 COMMANDS = {
     "changelog": "changelog:changelog",
+    "check": "release_check:check",
+    "check-logs": "release_check_logs:check_logs",
     "contract": "release_contract:contract",
     "profiles": "release_profiles:profiles",
     "runbook": "release_runbook:runbook",

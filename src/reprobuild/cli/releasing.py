@@ -11,6 +11,7 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
+    from reprobuild.core.digest import Digest
     from reprobuild.engine.documents import ReleaseDocuments
 
 to_file = click.option(
@@ -39,3 +40,29 @@ def emit(app: App, text: str, path: str | None) -> None:
         click.echo(text, nl=False)
     else:
         app.resolver.replace_file(Path(path), text.encode())
+
+
+def integrated(app: App, output: str) -> tuple[dict[str, Digest], dict[str, str]]:
+    """The integrated sources of an output that the store has, and why it has not the others."""
+    from reprobuild.core.graph import Graph
+    from reprobuild.engine.evaluate import Evaluator
+
+    project = app.project
+    evaluator = Evaluator(project.flake, project.components, project.lock, output, graph=Graph())
+    trees: dict[str, Digest] = {}
+    unseen: dict[str, str] = {}
+    for component in project.flake.outputs[output].sources:
+        try:
+            located = evaluator.source(component)
+        except ReprobuildError as error:
+            if error.code not in ("E-OUTPUT-OPEN", "E-LOCK-MISSING", "E-LOCK-STALE"):
+                raise
+            unseen[component] = error.message
+            continue
+        record = app.store.realized(located.drv)
+        tree = record.outputs.get(located.output) if record else None
+        if tree is None or not app.store.contains(tree):
+            unseen[component] = f"not in the store; run `reprobuild realize {output}.{component}`"
+        else:
+            trees[component] = tree
+    return trees, unseen
