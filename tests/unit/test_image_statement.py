@@ -53,7 +53,7 @@ def test_an_image_that_is_what_it_says(store: MemoryStore) -> None:
 def test_the_statement_accounts_for_everything(store: MemoryStore) -> None:
     statement = Images().statement(store.materialise(released(store)))
     (component,) = statement["components"]
-    assert component["attribution"] == {"derivation": 6}
+    assert component["attribution"] == {"derivation": 4, "source": 2}
     assert component["tracked"] == {
         "changed": [], "equal": 2, "files": 4, "git_tree": git_tree(SOURCE), "installed": 2,
     }  # fmt: skip

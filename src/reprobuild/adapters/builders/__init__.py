@@ -42,7 +42,7 @@ def builtins() -> dict[str, Builtin]:
         _Lazy("rootfs", 1, "rootfs"),
         _Lazy("join", 1, "join"),
         _Lazy("wheel-install", 1, "wheel"),
-        _Lazy("statement", 3, "statement"),
+        _Lazy("statement", 4, "statement"),
         _Lazy("layer", 2, "layer"),
         _Lazy("image", 2, "image"),
         _Lazy("cuda-check", 1, "cuda_check"),

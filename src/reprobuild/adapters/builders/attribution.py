@@ -148,17 +148,19 @@ def account(
             if index is None:
                 unknown.append(row.path)
                 continue
-            counts[origins.trees[index].kind] += 1
+            kind = origins.trees[index].kind
             rows.append(replace(row, origin=str(index)))
             meant = places.of(row.path) if row.kind != LINK and isinstance(entry, File) else []
             if meant and isinstance(entry, File):
                 installed += 1
                 if any(tracked[path] == entry.digest for path in meant):
                     equal += 1
+                    kind = "source"  # whatever carried it here left it as it was
                 elif may_differ is not None and may_differ.takes(row.path):
                     changed.append(row.path)
                 else:
                     overlaid.append(row.path)
+            counts[kind] += 1
         lists[layer] = rows
     if unknown:
         raise _unaccounted(name, unknown)
