@@ -19,6 +19,7 @@ from support.cubins import (
     FILE,
     FLAG_A,
     LZ4,
+    SECTION,
     ZSTD,
     ElfFile,
     K,
@@ -171,6 +172,21 @@ def test_a_process_id_in_names() -> None:
     found = verdict(cubin(K(one)), cubin(K(two)))
     assert {f.cause for f in found.findings} == {Cause.TEMPORARY_NAME}
     assert found.device == "identical"
+
+
+def test_process_ids_of_other_lengths_in_the_data() -> None:
+    """What lies behind such a name lies elsewhere then."""
+
+    def built(process: bytes) -> bytes:
+        name = b"_ZN44_GLOBAL__N__9b38a233_7_anon_cu_b5ff8b2f_" + process + b"4onlyEPf\0"
+        elf = ElfFile()
+        elf.add(".text", b"\x90" * 32, flags=6)
+        elf.add(".rodata", name + bytes(-len(name) % 8) + b"behind it\0")
+        elf.symbols.append(Symbol("", ".rodata", kind=SECTION, bind=0))
+        elf.relocations[".text"] = [(8, 1, "", len(name) + -len(name) % 8)]
+        return elf.data()
+
+    assert causes(built(b"9999"), built(b"1000001")) == [Cause.TEMPORARY_NAME]
 
 
 def test_a_checksum_of_the_path_in_names() -> None:

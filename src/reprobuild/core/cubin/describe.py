@@ -174,7 +174,7 @@ class _Writer:
             name = normal(symbol.name, self.level)
             if symbol.kind == STT_SECTION:
                 name = self._section_name(symbol.section)
-                if self.level >= Level.PATH:
+                if self.level >= Level.TEMPORARY:
                     addend = self._text(symbol.section, row.kind, row.addend) or addend
             rows.append(b"%x %x %s %s" % (row.offset, row.kind, name, addend))
         return rows

@@ -42,11 +42,15 @@ def normal(text: bytes, level: Level) -> bytes:
     """`text` (a name, or any bytes that names lie in) with made-up names in one form."""
     if level == Level.EXACT:
         return text
+    given = text
     text = _TEMPORARY.sub(b"", text)
     text = _LENGTH.sub(b"", text)
     text = _units(text, level)
     if level >= Level.PATH:
         text = _without_directories(text)
+    if text != given or (level >= Level.PATH and _SUFFIX.search(text)):
+        # What follows a string of another length is padded differently.
+        text = re.sub(rb"\0+", b"\0", text)
     return _DATE.sub(b"", text) if level >= Level.DATE else text
 
 
@@ -65,10 +69,7 @@ def _without_directories(text: bytes) -> bytes:
             kept.append(text[at : dot - letters.end()])
             at = slash + 1
         seen = match.end()
-    if not seen:
-        return text
-    # What follows a string of another length is padded differently.
-    return re.sub(rb"\0+", b"\0", b"".join((*kept, text[at:])))
+    return b"".join((*kept, text[at:]))
 
 
 def unit_file(name: bytes) -> bytes:
