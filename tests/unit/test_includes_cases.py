@@ -29,7 +29,8 @@ CASES: dict[str, tuple[dict[str, Given], set[str], set[str]]] = {
         {"one/x.h", "two/x.h"}, set(),
     ),
     "probed and absent, then there": (
-        {"main.cu": b"#if __has_include(<x.h>)\nint there;\n#endif\n", "two/x.h": b"", "one/n": b""},
+        {"main.cu": b"#if __has_include(<x.h>)\nint there;\n#endif\n", "two/x.h": b"",
+         "one/n": b""},
         {"two/x.h"}, {"one/n"},
     ),
     "probed by a macro of its operand": (
@@ -92,7 +93,9 @@ CASES: dict[str, tuple[dict[str, Given], set[str], set[str]]] = {
          "one/x/12.h": b"int x;\n"},
         set(), set(),
     ),
-    "itself": ({"main.cu": b"#ifndef A\n#define A\n#include __FILE__\nint a;\n#endif\n"}, set(), set()),
+    "itself": (
+        {"main.cu": b"#ifndef A\n#define A\n#include __FILE__\nint a;\n#endif\n"}, set(), set(),
+    ),
     "definitions that exclude each other": (
         {"main.cu": b"#if 1\n#define H <a.h>\n#else\n#define H <b.h>\n#endif\n#include H\n",
          "one/a.h": b"int a;\n", "one/b.h": b"int b;\n"},
@@ -117,7 +120,8 @@ CASES: dict[str, tuple[dict[str, Given], set[str], set[str]]] = {
         {"one/name", "real/x.h"}, set(),
     ),
     "a file that is a link": (
-        {"main.cu": b"#include <x.h>\n", "one/x.h": "../a/b/y.h", "a/b": "../c", "c/y.h": b"int y;"},
+        {"main.cu": b"#include <x.h>\n", "one/x.h": "../a/b/y.h", "a/b": "../c",
+         "c/y.h": b"int y;"},
         {"one/x.h", "a/b", "c/y.h"}, set(),
     ),
     "a loop of links": (
@@ -165,7 +169,8 @@ CASES: dict[str, tuple[dict[str, Given], set[str], set[str]]] = {
         {"main.cu": b'#pragma GCC dependency "x.txt"\nint x;\n', "x.txt": b""}, {"x.txt"}, set(),
     ),
     "a precompiled header": (
-        {"main.cu": b'#include "x.h"\n', "x.h": b"int x;\n", "x.h.gch": b"gpch", "y.h.gch": b"gpch"},
+        {"main.cu": b'#include "x.h"\n', "x.h": b"int x;\n", "x.h.gch": b"gpch",
+         "y.h.gch": b"gpch"},
         {"x.h", "x.h.gch"}, {"y.h.gch"},
     ),
     "a directory of precompiled headers": (

@@ -124,8 +124,8 @@ def _differences(content: ContentStore, first: Digest, second: Digest) -> Iterat
         if isinstance(a, Directory) and isinstance(b, Directory):
             yield from (f"{text}/{rest}" for rest in _differences(content, a.digest, b.digest))
             continue
-        for entry in (a, b):
-            yield from (text + rest for rest in _leaves(content, entry))
+        both = (text + rest for entry in (a, b) for rest in _leaves(content, entry))
+        yield from dict.fromkeys(both)
 
 
 def _leaves(content: ContentStore, entry: Entry | None) -> Iterator[str]:
