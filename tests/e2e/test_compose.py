@@ -250,6 +250,16 @@ def test_whitespace_errors_and_conflict_markers_are_refused(release: Release) ->
     release.refused(release.manifest(1), "git diff --check", "trailing whitespace")
 
 
+def test_a_patch_that_does_not_give_the_tree_again_is_refused_without_a_trace(
+    release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from reprobuild.adapters.git.backend import GitRepository
+
+    release.origin.pull(1, {"f": "f\n"}, [release.base])
+    monkeypatch.setattr(GitRepository, "apply_patch", lambda self, tree, patch: tree)
+    release.refused(release.manifest(1), "patch verification produced tree")
+
+
 def test_an_old_lock_survives_a_refusal(release: Release) -> None:
     release.origin.pull(1, {"f": "f\n"}, [release.base])
     release.compose(release.manifest(1))

@@ -263,6 +263,9 @@ def test_the_merge_stack_check_walks_first_parents(origin: Origin) -> None:
     extra = origin.commit({"evil": "x\n"}, [tip])
     wrong = {
         "order": replace(good, heads=(specs[1], specs[0], specs[2])),
+        "order, without merge commits": replace(
+            good, heads=tuple(HeadSpec(s.number, s.head) for s in (specs[1], specs[0], specs[2]))
+        ),
         "one too few": replace(good, heads=tuple(specs[1:])),
         "one too many": replace(good, heads=(HeadSpec(9, base), *specs)),
         "another merge commit": replace(
