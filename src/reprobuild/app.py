@@ -17,13 +17,13 @@ from reprobuild.settings import Settings
 if TYPE_CHECKING:
     from reprobuild.adapters.bundle.service import Bundles
     from reprobuild.adapters.diff.world import World
-    from reprobuild.adapters.evidence.files import EvidenceFiles
     from reprobuild.adapters.fetch.settings import FetchSettings
     from reprobuild.adapters.git.fetcher import GitSources
     from reprobuild.adapters.git.resolutions import Resolutions
     from reprobuild.adapters.git.service import Resolver
     from reprobuild.adapters.keys.keyring import Keyring
     from reprobuild.adapters.oci.delivery import Images
+    from reprobuild.adapters.qualify.service import Qualification
     from reprobuild.adapters.store.glance import Glance
     from reprobuild.adapters.store.history import SqliteHistory
     from reprobuild.adapters.store.store import LocalStore
@@ -428,11 +428,11 @@ class App:
         return Bundles(self.store, self.settings)
 
     @property
-    def evidence(self) -> EvidenceFiles:
-        """What the project has recorded of its gates."""
-        from reprobuild.adapters.evidence.files import EvidenceFiles
+    def qualification(self) -> Qualification:
+        """Evidence, and this machine as a test bench."""
+        from reprobuild.adapters.qualify.service import Qualification
 
-        return EvidenceFiles(self.flake_dir)
+        return Qualification(self.flake_dir, self.settings.environment)
 
     def check_fixtures(self, output: str) -> None:
         """Raises E-LOCK-STALE when the text of a fixture moved after it was pinned."""

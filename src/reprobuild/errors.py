@@ -418,6 +418,16 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "look at the report; leave out --fail-on where the change is wanted",
         ),
         # -- 9: a check that did not hold (releases) ----------------------------------------
+        "E-GATE": Code(
+            Exit.CHECK,
+            "a qualification gate was run and failed",
+            "see what it showed; the evidence is kept",
+        ),
+        "E-EVIDENCE-TRUST": Code(
+            Exit.CHECK,
+            "evidence from elsewhere is not signed by a key that is trusted here",
+            "ask for signed evidence, and trust the key: `reprobuild key` does",
+        ),
         "E-RELEASE-CHECK": Code(
             Exit.CHECK,
             "a document of a release says something that does not hold",

@@ -30,6 +30,7 @@ COMMANDS = {
     "key": "key:key",
     "lock": "lock:lock",
     "log": "log:log",
+    "qualify": "qualify:qualify",
     "realize": "realize:realize",
     "release": "release:release",
     "shell": "shell:shell",

@@ -23,6 +23,7 @@ def documents(app: App, installable: str) -> ReleaseDocuments:
     """The documents of the output that an installable names; raises E-USAGE for a component."""
     from reprobuild.core.installable import parse_installable
     from reprobuild.engine.documents import ReleaseDocuments
+    from reprobuild.engine.qualify import bound
 
     wanted = parse_installable(installable, app.project.flake)
     if wanted.component is not None:
@@ -31,7 +32,9 @@ def documents(app: App, installable: str) -> ReleaseDocuments:
             f"{installable}: a document is about a whole output",
             hint=f"say {wanted.output}",
         )
-    return ReleaseDocuments(app.project, wanted.output, app.evidence.of(wanted.output))
+    made = ReleaseDocuments(app.project, wanted.output)
+    made.evidence = bound(app.qualification.of(wanted.output), made.facts.reference)
+    return made
 
 
 def emit(app: App, text: str, path: str | None) -> None:

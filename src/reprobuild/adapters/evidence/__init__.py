@@ -1,1 +1,0 @@
-"""Evidence as files of the project: `evidence/OUTPUT/GATE.json`."""
