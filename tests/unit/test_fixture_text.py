@@ -171,3 +171,11 @@ def test_an_overlay_behind_a_link_is_refused(fixture: Path, tmp_path: Path) -> N
     (fixture / "repository.toml").write_text(TEXT.replace('files = "next"', 'files = "away"'))
     with pytest.raises(ReprobuildError, match="leads through a symbolic link"):
         read_fixture(fixture)
+
+
+def test_two_makers_of_one_fixture_do_not_disturb_each_other(fixture: Path, tmp_path: Path) -> None:
+    first = make_fixture(fixture, tmp_path / "made.git", keep=True)
+    inode = (tmp_path / "made.git").stat().st_ino
+    assert make_fixture(fixture, tmp_path / "made.git", keep=True) == first
+    assert (tmp_path / "made.git").stat().st_ino == inode
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["fixture", "made.git"]

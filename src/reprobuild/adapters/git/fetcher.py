@@ -45,7 +45,7 @@ class GitSources:
         directory = self._flake_dir / path
         into = self._fixtures / f"{fixture_digest(directory).hex[:32]}.git"
         if not (into / "HEAD").exists():
-            make_fixture(directory, into)
+            make_fixture(directory, into, keep=True)
         return into
 
     def resolutions(self) -> tuple[Resolution, ...]:

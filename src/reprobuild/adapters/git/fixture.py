@@ -252,10 +252,11 @@ def fixture_digest(directory: Path) -> Digest:
     return tagged(DOMAIN, b"".join(rows) + b"\n" + b"".join(parts))
 
 
-def make_fixture(directory: Path, into: Path) -> dict[str, GitOid]:
+def make_fixture(directory: Path, into: Path, *, keep: bool = False) -> dict[str, GitOid]:
     """Makes the bare repository `into` out of the text; returns what its refs point to.
 
-    `into` appears whole or not at all; one that is there already is replaced. Raises E-FIXTURE.
+    `into` appears whole or not at all. One that is there already is replaced, or with `keep`
+    (for names that say the content: another process made the same) left as it is. Raises E-FIXTURE.
     """
     commits = read_fixture(directory)
     into.parent.mkdir(parents=True, exist_ok=True)
@@ -280,9 +281,13 @@ def make_fixture(directory: Path, into: Path) -> dict[str, GitOid]:
         doomed = "".join(f"delete {n}\n" for n in refs if n.startswith(_OWN))
         run(["update-ref", "--stdin"], env=env, stdin=doomed.encode())
         refs = {n: o for n, o in refs.items() if not n.startswith(_OWN)}
-        if into.exists():
+        if into.exists() and not keep:
             into.rename(Path(scratch) / "old")
-        made.rename(into)
+        try:
+            made.rename(into)
+        except OSError:
+            if not (keep and into.is_dir()):
+                raise
     return refs
 
 
