@@ -12,7 +12,7 @@ Exit status: 0 when all holds, 1 when something does not (named on standard erro
 Owners are only compared when run by root, who alone sees them as they are.
 """
 
-# ruff: noqa: PTH100, PTH118, SIM102 - names are bytes, for which pathlib has no room
+# ruff: noqa: PTH100, PTH115, PTH118, SIM102 - names are bytes, for which pathlib has no room
 
 from __future__ import annotations
 
@@ -139,6 +139,10 @@ def hashed(path: bytes, start: bytes = b"", name: str = "sha256") -> str:
 def check_entry(root: bytes, path: bytes, fields: list[str]) -> str:
     """What is wrong with an entry; empty when nothing is."""
     kind, mode, uid, gid, size, content = fields[:6]
+    folder, _, name = path.rpartition(b"/")
+    if name.startswith(b".wh."):  # it takes away what lies beneath
+        gone = b".wh..wh." not in name and os.path.lexists(os.path.join(root, folder, name[4:]))
+        return "was to be gone" if gone else ""
     place = os.path.join(root, path)
     try:
         found = os.lstat(place)

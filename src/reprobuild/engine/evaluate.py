@@ -405,9 +405,20 @@ class _Context:
         return chosen
 
     def toolchain_root(self, toolchain: str | None, root: Ref | None) -> Located:
-        if root is not None:
-            return self.resolve(root)
-        return self.resolve(self.evaluator.flake.toolchains[self._toolchain(toolchain)].root)
+        wanted = root or self.evaluator.flake.toolchains[self._toolchain(toolchain)].root
+        found = self.resolve(wanted)
+        fixed = self.evaluator.graph.nodes[found.drv].fixed
+        if fixed is None or fixed.kind != "oci-image" or found.path:
+            return found
+        # An image stands for its root file system, so that a release can compile in its own base.
+        return self.add(
+            Derivation(
+                name=f"{wanted}.rootfs",
+                builder="builtin:oci-rootfs",
+                inputs=(found.input("base-0"),),
+                params={"architecture": "amd64"},
+            )
+        )
 
     def toolchain_cuda(self, toolchain: str | None) -> Located:
         name = self._toolchain(toolchain)

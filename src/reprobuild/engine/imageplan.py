@@ -312,6 +312,7 @@ def _layer(
         "owners": _owners(evaluator, owner),
         "owners_elsewhere": bool(image and image.split),
         "prefix": "",
+        "remove": list(image.remove if image and name == owner else ()),
         "replace": list(image.replace if image else ()),
     }
     derivation = Derivation(

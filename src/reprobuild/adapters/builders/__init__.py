@@ -42,9 +42,10 @@ def builtins() -> dict[str, Builtin]:
         _Lazy("rootfs", 1, "rootfs"),
         _Lazy("join", 1, "join"),
         _Lazy("wheel-install", 1, "wheel"),
-        _Lazy("statement", 4, "statement"),
-        _Lazy("layer", 2, "layer"),
+        _Lazy("statement", 5, "statement"),
+        _Lazy("layer", 3, "layer"),
         _Lazy("image", 2, "image"),
+        _Lazy("oci-rootfs", 1, "ocirootfs"),
         _Lazy("cuda-check", 1, "cuda_check"),
     )
     return {builtin.name: builtin for builtin in known}

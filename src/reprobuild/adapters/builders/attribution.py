@@ -141,7 +141,8 @@ def account(
         rows = []
         for row in listed:
             entry = entries[row.path]
-            if row.kind == DIRECTORY:
+            # A whiteout is a declared removal, not a file.
+            if row.kind == DIRECTORY or row.path.rpartition(b"/")[2].startswith(b".wh."):
                 rows.append(row)
                 continue
             index = origins.of(row.path, entry)

@@ -143,13 +143,30 @@ def image_beneath(content: ContentStore, layout: Digest, architecture: str) -> I
 
 
 class Stack:
-    """Several things beneath, the topmost last."""
+    """Several things beneath, the topmost last; what is `removed` is there no more."""
 
     def __init__(self, beneath: Sequence[Beneath]) -> None:
         self._beneath = tuple(reversed(beneath))
+        self._removed: set[tuple[bytes, ...]] = set()
+
+    def remove(self, path: bytes) -> tuple[bytes, ...]:
+        """Takes away what stands at `path`, links on the way followed; where it really stood.
+
+        Raises E-PARAMS when nothing does.
+        """
+        parts = split_path(path)
+        place = (*self.resolve(b"/".join(parts[:-1])), *parts[-1:])
+        if not place or self.lookup(place) is None:
+            raise ReprobuildError(
+                "E-PARAMS", f"there is nothing to remove at /{path.decode('utf-8', 'replace')}"
+            )
+        self._removed.add(place)
+        return place
 
     def lookup(self, parts: tuple[bytes, ...]) -> Found | None:
         """The topmost entry there; a directory's attributes are the topmost that are stated."""
+        if self._removed and any(parts[:n] in self._removed for n in range(1, len(parts) + 1)):
+            return None
         first: Found | None = None
         for one in self._beneath:
             found = one.lookup(parts)

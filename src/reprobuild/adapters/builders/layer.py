@@ -6,7 +6,8 @@ in that order (only needed for where they have links and special directories). P
 `mtime`, `owners` ({path in the image: {mode, uid, gid, xattrs}}, mode as octal text, extended
 attributes' values in base64), `owners_elsewhere` (whether some of these paths may be in another
 layer), `beneath_owners` (the same for directories that lie beneath in `below-N`), `replace`
-(patterns of what may take another file's place), `architecture` (of the base to look at).
+(patterns of what may take another file's place), `remove` (paths beneath that go away, as
+whiteouts), `architecture` (of the base to look at).
 
 Outputs: `out` with `layer.json`, `layer.tar.gz` (or `layer.tar.zst`, or `layer.tar`) and `files`
 (core/filelist.py); `tree`, the content as it lies in the image, which the image step checks layers
@@ -17,11 +18,18 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO, cast
 
-from reprobuild.adapters.builders.assembly import subtree
-from reprobuild.adapters.builders.below import Beneath, Stack, TreeBeneath, image_beneath
+from reprobuild.adapters.builders.assembly import Assembly, subtree
+from reprobuild.adapters.builders.below import (
+    OPAQUE,
+    WHITEOUT,
+    Beneath,
+    Stack,
+    TreeBeneath,
+    image_beneath,
+)
 from reprobuild.adapters.builders.globs import Selection
 from reprobuild.adapters.builders.params import Params, numbered
 from reprobuild.adapters.builders.placement import Placement
@@ -34,7 +42,7 @@ from reprobuild.core.encoding import Value, encode
 from reprobuild.core.filelist import Listed
 from reprobuild.core.image import LAYER, LAYER_GZIP, LAYER_ZSTD
 from reprobuild.core.imagetar import Attributes
-from reprobuild.core.tree import Entry, File, Symlink
+from reprobuild.core.tree import Directory, Entry, File, Symlink
 from reprobuild.core.treebuilder import TreeBuilder
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import ContentStore
@@ -49,6 +57,7 @@ KEYS = (
     "owners_elsewhere",
     "beneath_owners",
     "replace",
+    "remove",
     "architecture",
 )
 FILES = b"files"
@@ -73,13 +82,16 @@ def build(
     beneath: list[Beneath] = [image_beneath(content, inputs[n], architecture) for n in bases]
     beneath += [TreeBeneath(content, inputs[n]) for n in below]
     patterns = read.texts("replace")
+    stack = Stack(beneath)
+    removed = [stack.remove(path.strip("/").encode()) for path in read.texts("remove")]
     placement = Placement(
         content,
-        Stack(beneath),
+        stack,
         read.text("name", "this layer"),
         Selection.of(patterns, []) if patterns else None,
     )
     placed = placement.place(inputs["tree"], read.text("prefix", "").encode())
+    placed = _whiteouts(content, placed, removed)
     beneath_paths = _attributes(read, "beneath_owners", mtime, None)
     inherited = {
         path: beneath_paths.get(path, attributes or Attributes(0o755, mtime=mtime))
@@ -106,6 +118,25 @@ def build(
     digest, nodes = builder.build()
     content.add_trees(nodes)
     return {"out": digest, "tree": placed}
+
+
+def _whiteouts(
+    content: ContentStore, placed: Digest, removed: Sequence[tuple[bytes, ...]]
+) -> Digest:
+    """The tree with a whiteout for each place; where it has a directory of its own there, that is
+    made opaque, since a whiteout would take it away as well."""
+    if not removed:
+        return placed
+    assembly = Assembly(content)
+    assembly.put(b"", Directory(placed), "this layer")
+    empty = content.add_blob(io.BytesIO(b""))
+    for parts in removed:
+        here = assembly.lookup(b"/".join(parts))
+        if isinstance(here, Directory):
+            assembly.put(b"/".join((*parts, OPAQUE)), empty, "its whiteouts")
+        elif here is None:
+            assembly.put(b"/".join((*parts[:-1], WHITEOUT + parts[-1])), empty, "its whiteouts")
+    return assembly.build()
 
 
 def _attributes(

@@ -4,9 +4,9 @@ The document's literal part is the recipe's; what is only known once the compone
 from the inputs, so it is part of the action as well. Inputs: `tree-NAME`, the trees of the
 components of those names; `layer-NAME[.SPLIT]` and `placed-NAME[.SPLIT]`, the outputs of their
 layer steps; `origin-NAME-N`, the trees that the component's files come from; `source-NAME`, its
-source as a git tree; `base-0`, the image underneath. Parameters: `document` (the statement without any of
-that), `origins` ({component: [core/kinds/origins.py]}), `program` and `verifier` (the texts of
-contract.py and verify.py).
+source as a git tree; `base-0`, the image underneath. Parameters: `document` (the statement without
+any of that), `origins` ({component: [core/kinds/origins.py]}), `program` and `verifier` (the texts
+of contract.py and verify.py).
 """
 
 from __future__ import annotations

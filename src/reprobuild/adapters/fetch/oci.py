@@ -6,11 +6,13 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from reprobuild.adapters.fetch.dockersaved import SavedSource, daemon_archive
 from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.filetree import add_file, text
 from reprobuild.adapters.fetch.http import TransferError
@@ -55,6 +57,10 @@ def source_of(downloads: Downloader, reference: ImageReference) -> ImageSource:
         return LayoutSource(downloads, reference.path)
     if reference.transport == "oci-archive":
         return ArchiveSource(downloads, reference.path)
+    if reference.transport == "docker-archive":
+        return SavedSource(downloads, lambda: nullcontext(reference.path), reference.tag)
+    if reference.transport == "docker-daemon":
+        return SavedSource(downloads, partial(daemon_archive, downloads, reference.repository))
     return RegistrySource(downloads, reference.host, reference.repository)
 
 
@@ -99,6 +105,8 @@ def _manifest(source: ImageSource, reference: ImageReference, wanted: str) -> by
 def _place(reference: ImageReference) -> Place:
     if reference.transport == "registry":
         return Place(f"https://{reference.host}/{reference.repository}")
+    if reference.transport == "docker-daemon":
+        return Place("file:///var/run/docker.sock")
     return Place(reference.path.absolute().as_uri())
 
 

@@ -1,4 +1,5 @@
-"""References to images: `registry/repository:tag@sha256:…`, `oci:PATH[:tag]`, `oci-archive:…`."""
+"""References to images: `registry/repository:tag@sha256:…`, `oci:PATH[:tag]`, `oci-archive:…`,
+`docker-archive:PATH` (as `docker save` writes it), `docker-daemon:IMAGE`."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z")
 
 @dataclass(frozen=True, slots=True)
 class ImageReference:
-    """Where an image is: `transport` is "registry", "oci" or "oci-archive".
+    """Where an image is: `transport` is "registry", "oci", "oci-archive", "docker-archive", or
+    "docker-daemon" (whose name of the image is `repository`).
 
     `host` and `repository` are a registry's; `path` is a layout's or archive's. `tag` may be
     empty for the latter two (their only image). `digest`, when given, wins over the tag.
@@ -37,7 +39,9 @@ class ImageReference:
     @classmethod
     def parse(cls, text: str, base: Path = Path()) -> ImageReference:
         """From its text; relative paths start at `base`. Raises E-OCI-REFERENCE."""
-        for transport in ("oci", "oci-archive"):
+        if text.startswith("docker-daemon:") and len(text) > len("docker-daemon:"):
+            return cls("docker-daemon", repository=text.removeprefix("docker-daemon:"))
+        for transport in ("oci", "oci-archive", "docker-archive"):
             if text.startswith(f"{transport}:"):
                 return cls._local(transport, text.removeprefix(f"{transport}:"), base, text)
         return cls._remote(text.removeprefix("docker://"), text)
@@ -81,6 +85,8 @@ class ImageReference:
         return str(self.digest) if self.digest is not None else self.tag
 
     def __str__(self) -> str:
+        if self.transport == "docker-daemon":
+            return f"docker-daemon:{self.repository}"
         where = f"{self.host}/{self.repository}" if self.host else f"{self.transport}:{self.path}"
         if self.digest is not None:
             return f"{where}@{self.digest}"
@@ -101,7 +107,7 @@ def _bad(text: str, why: str) -> ReprobuildError:
     return ReprobuildError(
         "E-OCI-REFERENCE",
         f"{text[:200]!r} is no image reference: {why}",
-        hint="write registry/repository@sha256:…, registry/repository:tag, oci:PATH or "
-        "oci-archive:PATH",
+        hint="write registry/repository@sha256:…, registry/repository:tag, oci:PATH, "
+        "oci-archive:PATH, docker-archive:PATH or docker-daemon:IMAGE",
         got=text[:200],
     )
