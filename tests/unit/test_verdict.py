@@ -166,6 +166,27 @@ def test_names_of_intermediate_files(one: str, two: str) -> None:
     assert causes(host(file=one), host(file=two)) == [Cause.TEMPORARY_NAME]
 
 
+def test_initialisers_called_after_intermediate_files() -> None:
+    name = "_GLOBAL__sub_I_tmpxft_{}_00000000_6_a.cudafe1.cpp"
+    one, two = (host(function=name.format(process)) for process in ("00005a92", "00005ae5"))
+    assert causes(one, two) == [Cause.TEMPORARY_NAME]
+
+
+def test_a_build_id_follows_what_it_is_of() -> None:
+    def linked(mode: int, digest: bytes) -> bytes:
+        elf = library_file(fatbin(member(cubin(A), flags=FLAG_A | mode)))
+        elf.add(".note.gnu.build-id", digest, kind=7)
+        return elf.data()
+
+    assert causes(linked(ZSTD, b"1"), linked(LZ4, b"2")) == [Cause.COMPRESSION]
+
+
+def test_a_made_up_name_does_not_hide_another_name() -> None:
+    one = host(file="tmpxft_00000d65_00000000-6_a.cudafe1.cpp", function="launch")
+    two = host(file="tmpxft_00000d7c_00000000-6_a.cudafe1.cpp", function="start")
+    assert Cause.HOST_DATA in causes(one, two)
+
+
 def test_a_process_id_in_names() -> None:
     one = "_ZN44_GLOBAL__N__9b38a233_7_anon_cu_b5ff8b2f_45304onlyEPf"
     two = "_ZN45_GLOBAL__N__9b38a233_7_anon_cu_b5ff8b2f_145304onlyEPf"

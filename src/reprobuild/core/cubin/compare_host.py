@@ -8,6 +8,9 @@ from reprobuild.core.cubin.elf import Elf
 from reprobuild.core.cubin.findings import Cause, Finding, differing, explain, part_names
 from reprobuild.core.cubin.names import Level, normal
 
+_FOLLOWS = (".comment", ".note.gnu.build-id")
+"""Said elsewhere, or a digest of all the rest."""
+
 
 def compare_host(one: Elf, two: Elf) -> list[Finding]:
     """All findings but those in fat binaries, whose members are compared elsewhere."""
@@ -29,9 +32,10 @@ def compare_host(one: Elf, two: Elf) -> list[Finding]:
         findings.append(Finding(Cause.HOST_CODE, part_names(code), _functions(one, two)))
     if data:
         findings.append(Finding(Cause.HOST_DATA, part_names(data)))
-    leftover = [p for p in rest if p.sort in (Sort.NAMES, Sort.NOTE) and p.name != ".comment"]
-    if leftover and not findings:
-        findings.append(Finding(Cause.HOST_DATA, part_names(leftover)))
+    leftover = [p for p in rest if p.sort in (Sort.NAMES, Sort.NOTE) and p.name not in _FOLLOWS]
+    if leftover and not (code or data):
+        # Where code or data differ, the tables of symbols say so once more.
+        findings.append(Finding(Cause.HOST_DATA, part_names(leftover), "names"))
     return findings
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-_TEMPORARY = re.compile(rb"tmpxft_[0-9a-f]{8}_[0-9a-f]{8}-\d+_")
+_TEMPORARY = re.compile(rb"tmpxft_[0-9a-f]{8}_[0-9a-f]{8}[-_]\d{1,6}_")
 _UNIT_FILE = re.compile(rb"[^/\0]*\.(cudafe1\.(?:cpp|c|gpu|stub\.c)|reg\.c)\Z")
 _UNIT = re.compile(rb"_([0-9a-f]{8})_(\d{1,3})_")
 _LENGTH = re.compile(
