@@ -31,6 +31,8 @@ COMMANDS = {
     "lock": "lock:lock",
     "log": "log:log",
     "qualify": "qualify:qualify",
+    "pull": "pull:pull",
+    "push": "push:push",
     "realize": "realize:realize",
     "release": "release:release",
     "shell": "shell:shell",

@@ -38,6 +38,9 @@ class _Realize(click.Command):
     help="Build again what is named (or its whole closure) and compare.",
 )
 @click.option("--from-source", is_flag=True, help="Use no record and no substituter.")
+@click.option(
+    "--substituter", multiple=True, metavar="URL", help="A binary cache to ask, in this order."
+)
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Builds at once (default: cores).")
 @click.option("--cores", type=click.IntRange(1), help="Cores to use (default: all).")
 @click.option("--memory", metavar="SIZE", help="Memory to use (default: 85 % of the machine's).")
@@ -88,6 +91,7 @@ def _realize(
 ) -> dict[str, Any]:
     from reprobuild.cli.evaluation import evaluate, parse_overrides, watched_paths
     from reprobuild.cli.imageattest import hold_realized, hold_to_isolation
+    from reprobuild.cli.substituters import substitution
     from reprobuild.core.derivation import Isolation
     from reprobuild.engine.compare import compare, known_outputs, require_equal
     from reprobuild.engine.fingerprint import fingerprint
@@ -109,10 +113,14 @@ def _realize(
         realizer = app.realizer(isolation, keep_failed=options["keep_failed"])
         if options["dry_run"]:
             return _dry_run(realizer.plan(graph, drvs, wish), graph)
+        caches = substitution(app, () if options["from_source"] else options["substituter"])
+        caches.prefetch(graph, drvs, isolation)
         app.check_before(realizer.plan(graph, drvs, wish), graph, isolation)
         known = known_outputs(app.store, graph.nodes) if options["from_source"] else {}
         done = realizer.realize(graph, drvs, wish)
         answer = _answer(app, targets, done)
+        if options["substituter"]:
+            answer["substituted"] = {"notes": caches.notes, "taken": len(caches.taken)}
         for name in images:
             if name in answer["outputs"]:
                 hold_realized(app, Path(answer["outputs"][name]["path"]))

@@ -140,7 +140,7 @@ class Exporter:
             expected=expected,
             git=git,
         )
-        return self._ship(manifest, documents(graph, closure), records.values(), held)
+        return self.ship(manifest, documents(graph, closure), records.values(), held)
 
     def _targets(
         self, graph: Graph, targets: Mapping[str, Located]
@@ -182,13 +182,14 @@ class Exporter:
             hint="run `reprobuild export --sources` without --offline, so that it can be fetched",
         )
 
-    def _ship(
+    def ship(
         self,
         manifest: Manifest,
         drvs: Mapping[Digest, bytes],
         records: Iterable[Record],
         held: Held,
     ) -> Shipment:
+        """The objects of a manifest's `keep`, in order, less what is held."""
         texts: dict[tuple[bytes, Digest], bytes] = {}
         for drv in sorted(drvs):
             texts[layout.DRV, drv] = drvs[drv]

@@ -66,8 +66,9 @@ class Importer:
     _done: int = 0
     _since: int = 0
 
-    def run(self, bundle: OpenBundle, *, trusted: bool) -> Imported:
-        """Imports everything; `trusted` says that a trusted key signed the bundle.
+    def run(self, bundle: OpenBundle, *, trusted: bool, keep: bool = True) -> Imported:
+        """Imports everything; `trusted` says that a trusted key signed the bundle. Without `keep`
+        no root is written: the caller refers to what came in.
 
         Raises E-BUNDLE (damage), E-BUNDLE-INCOMPLETE (naming the object), E-BUNDLE-BASE (a delta
         whose base is not here), E-DISK-SPACE, and the store's own errors. Until the last step,
@@ -93,7 +94,8 @@ class Importer:
             if record.digest not in before:
                 self._count(result, "records")
         self._choose(manifest, records, set(result.left_out))
-        self._keep(bundle, manifest, result)
+        if keep:
+            self._keep(bundle, manifest, result)
         return result
 
     # -- before anything is read ----------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from reprobuild.adapters.bundle.head import make_boot, make_head
 from reprobuild.adapters.bundle.projecttree import capture_project, write_project
@@ -18,11 +18,35 @@ from reprobuild.core.encoding import Value
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
+    from reprobuild.adapters.fetch.settings import FetchSettings
     from reprobuild.adapters.git.fetcher import GitSources
     from reprobuild.adapters.store.store import LocalStore
+    from reprobuild.adapters.substituter.static import CacheDirectory, StaticCache
     from reprobuild.core.bundle.inventory import Inventory
+    from reprobuild.core.bundle.signing import Signer
     from reprobuild.core.derivation import FixedOutput
+    from reprobuild.core.record import Record
+    from reprobuild.ports import Reporter
     from reprobuild.settings import Settings
+
+
+class Goods(Protocol):
+    """What goes into a bundle (`engine.transfer.Shipment`)."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it says of itself."""
+        ...
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The objects in order."""
+        ...
+
+    @property
+    def open(self) -> Callable[[Entry], BinaryIO]:
+        """An object's bytes."""
+        ...
 
 
 class Bundles:
@@ -125,6 +149,37 @@ class Bundles:
         from reprobuild.adapters.bundle.writer import add_proof
 
         add_proof(path, proof)
+
+    def cache(self, address: str, settings: FetchSettings, report: Reporter) -> StaticCache:
+        """A binary cache to read; raises E-USAGE."""
+        from reprobuild.adapters.substituter.static import StaticCache
+
+        return StaticCache(address, settings, self._store.path / "cache" / "absent", report)
+
+    def cache_directory(self, address: str) -> CacheDirectory:
+        """A binary cache to write, made when it is not there; raises E-USAGE, E-WRITE."""
+        from reprobuild.adapters.substituter.static import CacheDirectory
+
+        return CacheDirectory(address)
+
+    def put_in_cache(
+        self, cache: CacheDirectory, record: Record, name: str, goods: Goods, signer: Signer
+    ) -> bool:
+        """Writes a record with its trees; False when the cache has them already."""
+        from reprobuild.adapters.substituter.static import file_sha256
+        from reprobuild.core.bundle.cacheentry import CacheEntry
+        from reprobuild.core.digest import Sha256
+
+        path = cache.bundle(name)
+        if not path.exists():
+            self.write(path, goods.manifest, goods.entries, goods.open, sign=lambda digest: [])
+            path.chmod(0o644)
+        sha256, size = file_sha256(path)
+        entry = CacheEntry(record, name, Sha256(sha256), size).signed(signer)
+        if cache.has(record.drv, entry):
+            return False
+        cache.put(entry)
+        return True
 
     def replace_file(self, path: Path, content: bytes) -> None:
         """Gives a file new content, whole or not at all; raises E-WRITE."""

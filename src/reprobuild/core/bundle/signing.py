@@ -13,7 +13,7 @@ from reprobuild.errors import ReprobuildError
 BUNDLE = "reprobuild/signed-bundle/v0"
 INVENTORY = "reprobuild/signed-inventory/v0"
 PROOF = "reprobuild/signed-proof/v0"
-NARINFO = "reprobuild/signed-closure/v0"
+ENTRY = "reprobuild/signed-cache-entry/v0"
 
 
 class Signer(Protocol):

@@ -1,0 +1,1 @@
+"""Binary caches: directories and servers of static files."""

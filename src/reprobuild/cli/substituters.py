@@ -1,0 +1,18 @@
+"""Binary caches as commands name them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reprobuild.app import App
+    from reprobuild.engine.substitute import Substitution
+
+
+def substitution(app: App, urls: Sequence[str]) -> Substitution:
+    """The caches at `urls`, asked in this order; their entries count by the user's keys."""
+    from reprobuild.engine.substitute import Substitution
+
+    caches = [app.bundles.cache(url, app.fetch_settings, app.reporter) for url in urls]
+    return Substitution(app.store, caches, app.keyring, app.reporter)
