@@ -43,9 +43,11 @@ HOMES: dict[str, tuple[str, ...]] = {
     "cyclonedx": ("adapters.sbom",),
     "debian": ("adapters.builders.deb", "adapters.fetch"),
     "deflate": ("adapters.oci.gzipstream",),
+    "elftools": ("adapters.elf",),
     "docker": ("adapters.docker", "adapters.fetch.registry"),  # the latter: docker login's keys
     "git": ("adapters.git",),
     "installer": ("adapters.builders.wheel",),
+    "license_expression": ("adapters.sbom",),
     "lz4": ("adapters.cubin",),
     "networkx": ("core.graph",),
     "packaging": ("adapters.bundle.toolkit", "adapters.fetch"),

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reprobuild.adapters.keys.keyring import Keyring, key_id, public_pem, read_public, signed_by
+from reprobuild.adapters.keys.keyring import Keyring, public_pem, read_public, signed_by
+from reprobuild.core.publickey import key_id
 from reprobuild.errors import ReprobuildError
 
 

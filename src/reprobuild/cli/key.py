@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from reprobuild.adapters.keys.keyring import PublicKey
     from reprobuild.app import App
+    from reprobuild.core.publickey import PublicKey
 
 name_argument = click.argument("name", default="default", required=False)
 

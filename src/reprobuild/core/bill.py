@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,13 +28,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """All items of one image. `created` is RFC 3339; `serial` a UUID made of the config digest."""
+    """All items of one image. `created` is RFC 3339."""
 
     name: str
     version: str
     created: str
     config_digest: str
-    serial: uuid.UUID
     items: tuple[Item, ...]
 
 
@@ -81,6 +79,5 @@ def bill(facts: ImageFacts, statement: Mapping[str, Any]) -> Bill:
         release["reference"].rpartition(":")[2],
         f"{release['date']}T00:00:00Z",
         str(facts.config_digest),
-        uuid.uuid5(uuid.NAMESPACE_OID, str(facts.config_digest)),
         tuple(items),
     )

@@ -23,6 +23,7 @@ from reprobuild.core.flake import FixtureInput, Flake, GitInput, Output, Source
 from reprobuild.core.graph import Graph
 from reprobuild.core.kinds.context import Located
 from reprobuild.core.kinds.cuda_module import cuda_module
+from reprobuild.core.kinds.imageroot import root_of
 from reprobuild.core.kinds.labels import ComponentFacts, SourceFacts
 from reprobuild.core.kinds.python_wheel import python_wheel
 from reprobuild.core.kinds.script import script
@@ -32,6 +33,7 @@ from reprobuild.core.lock import FilesPin, GitPin, Lock, PinnedOutput, PinnedSou
 from reprobuild.core.origins import fetches, integrated_source, spec_digest
 from reprobuild.core.reference import Ref
 from reprobuild.engine.imageplan import ImagePlan, component_layer, plan_image
+from reprobuild.engine.openness import not_as_published, open_error
 from reprobuild.errors import ReprobuildError
 
 
@@ -120,19 +122,10 @@ class Evaluator:
         return component_layer(self, component)
 
     def _open(self, what: str) -> ReprobuildError:
-        why = self.pinned.open[what]
-        declared = self.flake.inputs.get(
-            self.output.sources[what].input if what in self.output.sources else what
-        )
-        hint = mirror_hint(declared.url) if isinstance(declared, GitInput) else None
-        return ReprobuildError(
-            "E-OUTPUT-OPEN",
-            f"output {self.output_name} is open: {what}: {why}",
-            output=self.output_name,
-            open=what,
-            remote=declared.url if isinstance(declared, GitInput) else None,
-            hint=hint,
-        )
+        source = self.output.sources.get(what)
+        declared = self.flake.inputs.get(source.input if source else what)
+        said = f"{what}: {self.pinned.open[what]}"
+        return open_error(self.output_name, what, said, declared)
 
     # -- components and steps ----------------------------------------------------------------
 
@@ -196,16 +189,7 @@ class Evaluator:
         why = self.lock.open.get(name) if self.lock else None
         if why is None:
             return ReprobuildError("E-LOCK-MISSING", f"input {name} is not pinned", input=name)
-        declared = self.flake.inputs[name]
-        remote = declared.url if isinstance(declared, GitInput) else None
-        return ReprobuildError(
-            "E-OUTPUT-OPEN",
-            f"output {self.output_name} is open: input {name}: {why}",
-            output=self.output_name,
-            open=name,
-            remote=remote,
-            hint=mirror_hint(remote) if remote else None,
-        )
+        return open_error(self.output_name, name, f"input {name}: {why}", self.flake.inputs[name])
 
     def _overridden(self, name: str) -> Located:
         fixed = FixedOutput("tree", tree=self.overrides[name])
@@ -251,23 +235,12 @@ class Evaluator:
             raise ReprobuildError("E-LOCK-MISSING", f"{where} is not pinned", key=where)
         if pin.spec != spec_digest(wanted).hex:
             raise ReprobuildError("E-LOCK-STALE", f"{where} changed after it was pinned", key=where)
-        if wanted.tree is not None and wanted.tree != pin.tree:
-            raise ReprobuildError(
-                "E-TREE-MISMATCH",
-                f"{where}: the heads give tree {pin.tree}, but {wanted.tree} is published",
-                key=where,
-                expected=wanted.tree,
-                got=pin.tree,
-            )
-        if wanted.patch_sha256 is not None and wanted.patch_sha256 != pin.patch_sha256:
-            raise ReprobuildError(
-                "E-TREE-MISMATCH",
-                f"{where}: the heads give patch {pin.patch_sha256}, but {wanted.patch_sha256} is "
-                "published",
-                key=where,
-                expected=wanted.patch_sha256,
-                got=pin.patch_sha256,
-            )
+        for what, stated, got in (
+            ("tree", wanted.tree, pin.tree),
+            ("patch", wanted.patch_sha256, pin.patch_sha256),
+        ):
+            if stated is not None and stated != got:
+                raise not_as_published(where, what, stated, got)
         return pin
 
     # -- facts -------------------------------------------------------------------------------
@@ -329,14 +302,6 @@ class Evaluator:
         if name is None or not isinstance(pin, GitPin):
             return None
         return SourceFacts(_repository(self.flake.inputs[name]), pin.ref, pin.rev, pin.tree)
-
-
-def mirror_hint(url: str) -> str:
-    """How to give a mirror of a repository that cannot be reached."""
-    return (
-        f"needed is {url}: where it cannot be reached, give a mirror in the user's configuration, "
-        f'[mirrors] "{url}" = "/path/to/mirror.git", then run `reprobuild lock`'
-    )
 
 
 def _repository(declared: object) -> str:
@@ -406,19 +371,7 @@ class _Context:
 
     def toolchain_root(self, toolchain: str | None, root: Ref | None) -> Located:
         wanted = root or self.evaluator.flake.toolchains[self._toolchain(toolchain)].root
-        found = self.resolve(wanted)
-        fixed = self.evaluator.graph.nodes[found.drv].fixed
-        if fixed is None or fixed.kind != "oci-image" or found.path:
-            return found
-        # An image stands for its root file system, so that a release can compile in its own base.
-        return self.add(
-            Derivation(
-                name=f"{wanted}.rootfs",
-                builder="builtin:oci-rootfs",
-                inputs=(found.input("base-0"),),
-                params={"architecture": "amd64"},
-            )
-        )
+        return root_of(str(wanted), self.resolve(wanted), self.evaluator.graph)
 
     def toolchain_cuda(self, toolchain: str | None) -> Located:
         name = self._toolchain(toolchain)

@@ -129,7 +129,7 @@ class SavedSource:
             "mediaType": CONFIG,
             "size": len(config),
         }
-        manifest = {
+        manifest: dict[str, Value] = {
             "config": described,
             "layers": layers,
             "mediaType": MANIFEST,

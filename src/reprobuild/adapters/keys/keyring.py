@@ -10,16 +10,15 @@ A key id is the SHA-256 of the 32 bytes of the public key, in hex digits.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reprobuild.core.publickey import PublicKey, key_id
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -28,26 +27,6 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 ROTATION = b"reprobuild/key-rotation/v0\0"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
-
-
-def key_id(key: bytes) -> str:
-    """How a public key (32 bytes) is called."""
-    return hashlib.sha256(key).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class PublicKey:
-    """A public key: 32 bytes, under a name of the user's; `own` when the private key is here."""
-
-    name: str
-    key: bytes
-    own: bool
-    revoked: str = ""
-
-    @property
-    def id(self) -> str:
-        """How it is called everywhere."""
-        return key_id(self.key)
 
 
 class PrivateKey:

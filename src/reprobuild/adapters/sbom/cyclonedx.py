@@ -13,7 +13,7 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.dependency import Dependency
 from cyclonedx.output.json import JsonV1Dot6
 
-from reprobuild.adapters.sbom.purl import purl
+from reprobuild.adapters.sbom.purl import purl, serial
 from reprobuild.core.bill import Bill, Item
 
 
@@ -39,7 +39,7 @@ def cyclonedx_document(bill: Bill) -> bytes:
     top = [Dependency(d.ref) for d in dependencies]
     bom = Bom(
         components=components.values(),
-        serial_number=bill.serial,
+        serial_number=serial(bill),
         metadata=BomMetaData(
             component=root, timestamp=datetime.fromisoformat(bill.created.replace("Z", "+00:00"))
         ),

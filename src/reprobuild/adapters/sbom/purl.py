@@ -1,12 +1,13 @@
-"""Package URLs (github.com/package-url/purl-spec) of a bill's items."""
+"""What both formats say: package URLs (github.com/package-url/purl-spec), and a bill's serial."""
 
 from __future__ import annotations
 
 import re
+import uuid
 
 from packageurl import PackageURL
 
-from reprobuild.core.bill import Item
+from reprobuild.core.bill import Bill, Item
 
 _FORGE = re.compile(r"https?://(?:www\.)?github\.com/([^/]+)/([^/]+?)(?:\.git)?/?\Z")
 
@@ -22,3 +23,8 @@ def purl(item: Item) -> PackageURL:
     if item.kind == "deb":
         return PackageURL("deb", "debian", item.name, item.version or None)
     return PackageURL(item.kind, None, item.name, item.version or None)
+
+
+def serial(bill: Bill) -> uuid.UUID:
+    """A UUID that follows from the image, so that one image has one bill."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, bill.config_digest)

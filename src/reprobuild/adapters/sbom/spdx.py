@@ -26,7 +26,7 @@ from spdx_tools.spdx.model import (
 )
 from spdx_tools.spdx.writer.json.json_writer import write_document_to_stream
 
-from reprobuild.adapters.sbom.purl import purl
+from reprobuild.adapters.sbom.purl import purl, serial
 from reprobuild.core.bill import Bill, Item
 
 ROOT = "SPDXRef-image"
@@ -57,7 +57,7 @@ def spdx_document(bill: Bill) -> bytes:
             "SPDX-2.3",
             "SPDXRef-DOCUMENT",
             bill.name,
-            f"urn:uuid:{bill.serial}",
+            f"urn:uuid:{serial(bill)}",
             [Actor(ActorType.TOOL, "reprobuild")],
             datetime.fromisoformat(bill.created.replace("Z", "")),
         ),
