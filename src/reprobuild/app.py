@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.store.glance import Glance
     from reprobuild.adapters.store.history import SqliteHistory
     from reprobuild.adapters.store.store import LocalStore
+    from reprobuild.core.abi import BuiltFacts
     from reprobuild.core.attachment import Attachment
     from reprobuild.core.bill import Bill
     from reprobuild.core.cubin.module import Module
@@ -321,6 +322,13 @@ class App:
         from reprobuild.core.cubin.table import kernel_table
 
         return kernel_table(self.store, tree, inflate, self.kernel_memo)
+
+    def read_abi(self, tree: Digest) -> BuiltFacts:
+        """Which ABI the files of a component's tree are of."""
+        from reprobuild.adapters.elf.read import read_elf
+        from reprobuild.engine.abi import read_abi
+
+        return read_abi(self.store, tree, read_elf, self.kernel_table(tree))
 
     def verdict(self, first: Mapping[str, Digest], second: Mapping[str, Digest]) -> Verdict:
         """What the trees (by output) of two builds of one recipe differ in, and why."""

@@ -418,6 +418,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "look at the report; leave out --fail-on where the change is wanted",
         ),
         # -- 9: a check that did not hold (releases) ----------------------------------------
+        "E-ABI": Code(
+            Exit.CHECK,
+            "components are built for different runtime ABIs, or files for another than is stated",
+            "build them for one interpreter, CUDA, PyTorch, NCCL, C++ ABI, glibc and architecture",
+        ),
         "E-GATE": Code(
             Exit.CHECK,
             "a qualification gate was run and failed",

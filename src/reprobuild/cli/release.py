@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 COMMANDS = {
+    "abi": "release_abi:abi",
     "changelog": "changelog:changelog",
     "check": "release_check:check",
     "check-logs": "release_check_logs:check_logs",

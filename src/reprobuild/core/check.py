@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from reprobuild.core.abi import join, output_parts
 from reprobuild.core.checktag import tag_problems
 from reprobuild.core.component import Component, CudaModuleStep, Step
 from reprobuild.core.cycles import cycle_problems
@@ -28,6 +29,7 @@ from reprobuild.core.uses import (
     uses_source,
     wants_one,
 )
+from reprobuild.errors import ReprobuildError
 
 KeyPath = tuple[str | int, ...]
 PARTS = dict.fromkeys(("root", "cuda"))
@@ -44,7 +46,18 @@ def check_project(flake: Flake, components: Mapping[str, Component]) -> list[Pro
             named = {n: components[file] for n, file in output.variants.items()}
             problems += tag_problems(flake, name, output, {**components, **named})
         problems += _without_effect(flake, components)
+        problems += _disjoint(flake, components)
     return problems
+
+
+def _disjoint(flake: Flake, components: Mapping[str, Component]) -> Iterator[Problem]:
+    """Components of one output that are built for different ABIs."""
+    for name, output in flake.outputs.items():
+        try:
+            join(output_parts(output, components))
+        except ReprobuildError as error:
+            path: KeyPath = ("outputs", name, "components")
+            yield Problem(FLAKE_FILE, path, f"these cannot be put together: {error.message}")
 
 
 def _without_effect(flake: Flake, components: Mapping[str, Component]) -> Iterator[Problem]:
@@ -104,7 +117,11 @@ class _Checker:
             if name not in output.components:
                 what = "this output has no component"
                 yield unknown(
-                    FLAKE_FILE, (*at, "variants", name), what, name, dict.fromkeys(output.components)
+                    FLAKE_FILE,
+                    (*at, "variants", name),
+                    what,
+                    name,
+                    dict.fromkeys(output.components),
                 )
         if output.toolchain is not None:
             yield from self.toolchain(FLAKE_FILE, (*at, "toolchain"), output.toolchain)

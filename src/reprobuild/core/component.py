@@ -278,6 +278,7 @@ class Component(Model):
     description: str = ""
     version: str | None = None
     licence: str = ""
+    abi: dict[Name, str] = Field(default_factory=dict)
     input: Name | None = None
     defaults: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """By kind of step; merged into `steps` where the file is read (adapters/toml/defaults.py)."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from reprobuild.core.abi import output_abi
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
 from reprobuild.core.flake import Output, Release
@@ -149,7 +150,7 @@ def statement(
     fingerprint: str = "",
 ) -> dict[str, Value]:
     """The release document's part that can lie inside its own image; trees are added later."""
-    release = output.release
+    release, abi = output.release, output_abi(output)
     assert release is not None
     rows: list[Value] = []
     for component in components:
@@ -190,7 +191,10 @@ def statement(
             "dirty": sorted(dirty),
             "isolation": release.isolation.value,
             "label_prefix": release.label_prefix,
-            "labels": dict(output.image.labels) if output.image else {},
+            "labels": {
+                **({f"{release.label_prefix}.runtime.abi": str(abi.digest)} if abi else {}),
+                **(output.image.labels if output.image else {}),
+            },
             "model_revision": release.model_revision,
             "output": output_name,
             "reference": reference,

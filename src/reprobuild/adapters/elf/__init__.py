@@ -1,0 +1,1 @@
+"""What ELF files need, read with pyelftools."""
