@@ -13,7 +13,7 @@ from reprobuild.adapters.git.objects import parse_tree
 from reprobuild.core.digest import Digest, GitOid
 from reprobuild.core.tree import Directory, File, Symlink
 from reprobuild.errors import ReprobuildError
-from support.gitkit import Origin, git
+from support.gitkit import Origin, bulk_commit, git
 
 POINTER = (
     "version https://git-lfs.github.com/spec/v1\n"
@@ -76,8 +76,8 @@ def test_one_content_with_two_modes_is_two_files(origin: Origin) -> None:
 
 
 def test_many_files_are_read_through_one_pipe(origin: Origin) -> None:
-    files: dict[str | bytes, str] = {f"d{n % 7}/f{n}": f"{n}\n" * (n % 50) for n in range(1500)}
-    commit = origin.commit(files)
+    files = {b"d%d/f%d" % (n % 7, n): ("100644", b"%d\n" % n * (n % 50)) for n in range(1500)}
+    commit = origin.bulk(bulk_commit("refs/heads/main", 1, files))["refs/heads/main"]
     store = MemoryStore()
     root = store.tree(import_tree([origin.path], origin.tree(commit), store))
     assert len(root.entries) == 7
