@@ -50,23 +50,29 @@ def _modules(app: App, text: str) -> dict[str, Module]:
     from reprobuild.cli.evaluation import evaluate
 
     graph, (target,) = evaluate(app, (text,))
-    components = target.evaluation.components
-    if target.installable.component is not None:
-        components = {target.installable.component: components[target.installable.component]}
+    wanted = target.installable
+    components = dict(target.evaluation.components)
+    if wanted.component is not None:
+        # A component, or one step of it.
+        components = {wanted.component: next(iter(target.located.values()))}
     found: dict[str, Module] = {}
     for component, located in components.items():
         record = app.store.realized(located.drv)
         if record is None:
-            what = f"{target.installable.output}.{component}"
+            what = f"{wanted.output}.{component}" if wanted.component is None else str(wanted)
             raise ReprobuildError(
                 "E-NOT-REALIZED",
                 f"{what} has not been made here yet",
                 derivation=graph.nodes[located.drv].name,
                 hint=f"run `reprobuild realize {what}` first",
             )
-        tree = record.outputs[located.output]
-        table = app.kernel_table(tree)
-        found.update((f"{component}/{path}", module) for path, module in table.items())
+        table = app.kernel_table(record.outputs[located.output])
+        inner = f"{located.path}/" if located.path else ""
+        found.update(
+            (f"{component}/{path.removeprefix(inner)}", module)
+            for path, module in table.items()
+            if path == located.path or path.startswith(inner)
+        )
     return found
 
 
