@@ -99,6 +99,10 @@ def labels_of(statement: dict[str, Any]) -> dict[str, str]:
                 labels[stem + ".heads"] = ",".join(
                     "{}@{}:{}".format(h["number"], h["head"], h["disposition"]) for h in heads
                 )
+                if "resolutions" in source:
+                    labels[stem + ".resolutions"] = ",".join(
+                        "{}@{}".format(r["path"], r["result"]) for r in source["resolutions"]
+                    )
                 stem = stem.rpartition(".")[0]
                 labels[stem + ".patch_sha256"] = source["patch_sha256"]
                 labels[stem + ".patch_digest"] = source["patch_digest"]

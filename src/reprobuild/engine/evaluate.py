@@ -294,6 +294,9 @@ class Evaluator:
             heads=[(h.number, h.head, h.disposition, titles.get(h.number, "")) for h in pin.heads],
             patch_sha256=pin.patch_sha256,
             patch_digest=pin.patch_digest,
+            resolutions=[
+                (r.path, r.result or "removed", r.author, r.reason) for r in pin.resolutions
+            ],
         )
 
     def _plain_source_facts(self, component: str) -> SourceFacts | None:

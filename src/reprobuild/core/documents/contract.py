@@ -86,6 +86,8 @@ def _section(facts: ReleaseFacts, view: SourceView, values: Mapping[str, str]) -
     where = f"outputs.{facts.output}.sources.{view.component}.heads"
     for head in view.heads:
         lines += _head(view, head, values, where)
+    for path, author, reason in view.resolutions:
+        lines += [f"Recorded resolution: `{path}`, reviewed by {author}. {reason}", ""]
     if view.tree:
         lines += [f"Integration tree: `{view.tree}`"]
     else:

@@ -51,6 +51,8 @@ class SourceView:
     merged: int = 0
     pinned: bool = False
     """Whether the lock has it: integrated here, and the tree came out."""
+    resolutions: tuple[tuple[str, str, str], ...] = ()
+    """(path, author, reason) of each recorded resolution that the integration took."""
 
     @property
     def name(self) -> str:
@@ -225,6 +227,7 @@ def _view(
         note=note.note if note else "",
         merged=note.merged if note else 0,
         pinned=pin is not None,
+        resolutions=tuple((r.path, r.author, r.reason) for r in pin.resolutions) if pin else (),
     )
 
 

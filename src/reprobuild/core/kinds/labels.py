@@ -29,6 +29,8 @@ class SourceFacts:
     """(number, head, disposition, title) in the order applied."""
     patch_sha256: str = ""
     patch_digest: str = ""
+    resolutions: Sequence[tuple[str, str, str, str]] = ()
+    """(path, blob it became or "removed", author, reason) of each recorded resolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +138,22 @@ def _source_labels(stem: str, source: Mapping[str, Any]) -> dict[str, str]:
         labels[f"{stem}.integration.heads"] = ",".join(
             f"{h['number']}@{h['head']}:{h['disposition']}" for h in heads
         )
+        if "resolutions" in source:
+            labels[f"{stem}.integration.resolutions"] = ",".join(
+                f"{r['path']}@{r['result']}" for r in source["resolutions"]
+            )
         labels[f"{stem}.patch_sha256"] = source["patch_sha256"]
         labels[f"{stem}.patch_digest"] = source["patch_digest"]
     return labels
+
+
+def _resolutions(source: SourceFacts) -> dict[str, Value]:
+    """Present only where there are any."""
+    rows: list[Value] = [
+        {"author": author, "path": path, "reason": reason, "result": result}
+        for path, result, author, reason in source.resolutions
+    ]
+    return {"resolutions": rows} if rows else {}
 
 
 def statement(
@@ -179,6 +194,7 @@ def statement(
                 "ref": source.ref,
                 "repository": source.repository,
                 "strategy": source.strategy,
+                **_resolutions(source),
             }
         rows.append(row)
     return {
