@@ -104,7 +104,8 @@ def test_a_scan_is_read_back_as_it_was(noise: bytes) -> None:
 DIRECTIVES = st.lists(
     st.sampled_from(
         [b"#", b"include", b" ", b"<", b">", b'"', b"a.h", b"\n", b"\\\n", b"/*", b"*/", b"//",
-         b"define", b"X", b"(", b")", b",", b"##", b"__has_include", b"if", b"'", b"\r\n", b"%:"]
+         b"define", b"X", b"(", b")", b",", b"##", b"__has_include", b"if", b"'", b"\r\n", b"%:",
+         b"#if 0\n", b"\n#endif\n", b'R"(', b')"', b"1'0", b'#include "a.h"\n']
     ),
     max_size=40,
 ).map(b"".join)  # fmt: skip

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from reprobuild.core.digest import Digest
 from reprobuild.core.includes.index import FileIndex, Place
-from reprobuild.core.includes.macros import BUILT_IN, operands, probed
-from reprobuild.core.includes.scan import WORD, Definition, Scan, asks_for_parameter
+from reprobuild.core.includes.macros import operands, probed
+from reprobuild.core.includes.scan import Definition, Scan, asks_for_parameter
 
 _PASTE = re.compile(rb"([\w$]*)\s*##\s*([\w$]*)")
 _PIECE = 3
@@ -64,7 +64,6 @@ class _Walk:
     taken: set[Digest] = field(default_factory=set)
     uses: set[bytes] = field(default_factory=set)
     calls: set[bytes] = field(default_factory=set)
-    loose: set[bytes] = field(default_factory=set)
 
     def follow(self, queue: list[bytes]) -> None:
         """Takes operands, and theirs, until the queue is empty."""
@@ -95,7 +94,6 @@ class _Walk:
             self.known.setdefault(name, []).append((parameters, body))
         self.uses.update(found.uses)
         self.calls.update(found.calls)
-        self.loose.update(found.loose)
         return found.operands
 
     def resolve(self) -> set[bytes]:
@@ -107,13 +105,12 @@ class _Walk:
         spaces = 32 in self.index.alphabet
         for use in self.uses:
             self._add(found, operands(use, self._lookup, spaces=spaces), use)
-        for text in self.loose:
-            if self._expands(text):
-                self._add(found, operands(b"<" + text + b">", self._lookup, spaces=spaces), text)
         probing = self._probing()
-        for call in self.calls if probing else ():
-            if call.partition(b"(")[0].strip() in probing:
-                self._add(found, probed(call, self._lookup, spaces=spaces), call)
+        asked = {call for call in self.calls if call.partition(b"(")[0].strip() in probing}
+        for name in probing:
+            asked.update(body for parameters, body in self.known[name] if parameters is None)
+        for text in asked:
+            self._add(found, probed(text, self._lookup, spaces=spaces), text)
         return found
 
     def _add(self, found: set[bytes], more: set[bytes] | None, text: bytes) -> None:
@@ -121,13 +118,6 @@ class _Walk:
             self.result.unresolved.add(text)
         else:
             found |= more
-
-    def _expands(self, text: bytes) -> bool:
-        """Whether a bracketed text of a macro body could become another path of the index."""
-        if not self.index.may_be_path(WORD.sub(b"", text)):
-            return False
-        words = WORD.findall(text)
-        return any(word in self.known or BUILT_IN.match(word) for word in words)
 
     def _lookup(self, name: bytes) -> Sequence[Definition]:
         return self.known.get(name, ())

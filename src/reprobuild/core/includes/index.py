@@ -65,10 +65,6 @@ class FileIndex:
         """Where the sandbox shows it."""
         return self.at[place[0]] + b"/" + place[1]
 
-    def may_be_path(self, text: bytes) -> bool:
-        """Whether all bytes of `text` but white space occur in some path."""
-        return all(byte in self.alphabet or byte in b"/ \t" for byte in text)
-
     def can_tell(self, operand: bytes) -> bool:
         """Whether an operand leads to files of the mounts alone, if anywhere.
 

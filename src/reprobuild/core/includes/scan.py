@@ -1,9 +1,8 @@
 """What one source file may ask the preprocessor to open.
 
-The scan is a superset by construction. It looks at every preprocessor directive, wherever a `#`
-can begin one, without understanding conditions, comments or strings around it: what is skipped by
-an `#if` or written in a comment only makes the set larger. A quoted or bracketed text counts in any
-directive, since `__has_include`, or a macro for it, may stand in `#if`, `#elif` and `#define`.
+The scan is a superset by construction: it looks at every directive and does not evaluate
+conditions, so what an `#if` skips only makes the set larger. Comments are left out, since a `#` in
+one begins nothing; that takes knowing strings, raw strings and numbers as the compiler does.
 
 Sources: C++17 [cpp.include], [cpp.cond] and [lex.phases] (line splicing comes first, a comment is
 a space); GCC's `#include_next`, `#import`, `#embed`, `#pragma GCC dependency` and digraphs.
@@ -12,7 +11,6 @@ a space); GCC's `#include_next`, `#import`, `#embed`, `#pragma GCC dependency` a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 Definition = tuple[tuple[bytes, ...] | None, bytes]
@@ -22,19 +20,25 @@ WORD = re.compile(rb"[A-Za-z_$\x80-\xff][\w$\x80-\xff]*")
 PROBE = re.compile(rb"__has_(?:include(?:_next)?|embed)\b\s*\(?")
 
 _SPLICE = re.compile(rb"\\[ \t\v\f]*\r?\n")
-_GAP = rb"(?:[ \t\v\f\r]|/\*.*?\*/)*"
-# In a lookahead, so that a `#` which only seems to begin a directive swallows none that does.
-_HEAD = re.compile(
-    rb"(?:#|%:|\?\?=)(?=("
-    + _GAP
-    + rb"(include_next|include|import|embed|define|if|elif|pragma)(?![\w$])))",
+_RAW = rb'(?<![\w$])(?:u8|[uUL])?R"([^()\\\s"]{0,16})\(.*?\)\1"'
+# Tokens in which what looks like a comment, or like the beginning of a string, is none; and
+# comments. A string that is not closed takes the rest of its line, as GCC reads it.
+_TOKENS = re.compile(
+    rb"(?P<block>/\*.*?\*/)|(?P<line>//[^\n]*)|"
+    + _RAW
+    + rb'|"(?:[^"\\\n]|\\[^\n])*"?'
+    + rb"|(?<![\w$.])\.?\d(?:[eEpP][+-]|'?[\w.])*"
+    + rb"|'(?:[^'\\\n]|\\[^\n])*'?"
+    + rb"|(?:#|%:)[ \t]*(?:include(?:_next)?|import|embed)[ \t]*<[^>\n]*>"
+    + rb"|__has_(?:include(?:_next)?|embed)[ \t]*\([ \t]*<[^>\n]*>",
     re.DOTALL,
 )
-_REST = re.compile(rb'(?:"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[^\n/"]|/(?!\*)|["/])*', re.DOTALL)
-_COMMENT = re.compile(
-    rb'"(?:[^"\\\n]|\\.)*"|' + rb"'(?:[^'\\\n]|\\.)*'" + rb"|//[^\n]*|/\*.*?\*/", re.DOTALL
+_DIRECTIVE = re.compile(
+    rb"^(?:\xef\xbb\xbf)?[ \t\v\f\r]*(?:#|%:|\?\?=)[ \t\v\f]*"
+    rb"(include_next|include|import|embed|define|if|elif|pragma)(?![\w$])([^\n]*)",
+    re.MULTILINE,
 )
-_DIRECT = re.compile(_GAP + rb'(?:<([^>\n]+)>|"([^"\n]+)")', re.DOTALL)
+_DIRECT = re.compile(rb'\s*(?:<([^>\n]+)>|"([^"\n]+)")')
 _OPERAND = re.compile(rb'<([^<>"\n]+)>|"([^"\n]+)"')
 _DEFINE = re.compile(rb"\s*(" + WORD.pattern + rb")(?:\(([^)]*)\))?(.*)", re.DOTALL)
 _CALL = re.compile(rb"(" + WORD.pattern + rb")\s*\(")
@@ -43,6 +47,7 @@ LONGEST = 4096
 TOO_LONG = b"\0"
 """Stands for the body of a macro that is longer than any that makes an operand."""
 _INCLUDES = frozenset((b"include_next", b"include", b"import", b"embed"))
+_BLOCK = re.compile(rb"/\*.*?\*/", re.DOTALL)
 _BINARIES = (b"\x7fELF", b"!<arch>\n")
 _NO_CALLS = frozenset((b"defined", b"__is_identifier"))
 
@@ -53,16 +58,14 @@ class Scan:
 
     `operands` are paths as written. `uses` are texts that become an operand once macros are
     expanded; `calls` are calls in conditions, which may lead to a `__has_include`. `defines` are
-    all macros, as (name, parameters or None, body). `loose` are bracketed texts in macro bodies:
-    unlike a direct operand, macros are expanded in them. `whole` says why the file's own text does
-    not tell all it opens, where that is so.
+    all macros, as (name, parameters or None, body). `whole` says why the file's own text does not
+    tell all it opens, where that is so.
     """
 
     operands: tuple[bytes, ...] = ()
     uses: tuple[bytes, ...] = ()
     calls: tuple[bytes, ...] = ()
     defines: tuple[tuple[bytes, tuple[bytes, ...] | None, bytes], ...] = ()
-    loose: tuple[bytes, ...] = ()
     whole: bytes = b""
 
 
@@ -74,7 +77,6 @@ class _Found:
         self.uses: dict[bytes, None] = {}
         self.calls: dict[bytes, None] = {}
         self.defines: dict[tuple[bytes, tuple[bytes, ...] | None, bytes], None] = {}
-        self.loose: dict[bytes, None] = {}
 
 
 def scan(text: bytes) -> Scan:
@@ -85,77 +87,73 @@ def scan(text: bytes) -> Scan:
     if text.startswith(_BINARIES):
         return Scan()
     found = _Found()
-    for word, line in _directives(text):
+    for directive in _DIRECTIVE.finditer(without_comments(text)):
+        word, line = directive[1], directive[2]
         if word == b"define":
             _take_define(line, found)
         elif word in _INCLUDES:
             direct = _DIRECT.match(line)
             if direct is not None:
                 found.operands[(direct[1] or direct[2]).strip()] = None
-            else:
-                plain = _plain(line).strip()
-                if plain:
-                    found.uses[plain] = None
-        else:
-            _take_quoted(line, found)
-            if word != b"pragma":
-                _take_condition(_plain(line), found)
+            elif line.strip():
+                found.uses[line.strip()] = None
+        elif word == b"pragma":
+            for bracketed, quoted in _OPERAND.findall(line):
+                found.operands[(bracketed or quoted).strip()] = None
+        elif b"(" in line:
+            _take_condition(line, found)
     whole = b""
     if b"incbin" in text or b".include" in text:
         assembled = _ASSEMBLED.search(text)
         whole = b"the assembler's " + assembled[0] if assembled is not None else b""
     return Scan(
-        tuple(found.operands),
-        tuple(found.uses),
-        tuple(found.calls),
-        tuple(found.defines),
-        tuple(found.loose),
-        whole,
+        tuple(found.operands), tuple(found.uses), tuple(found.calls), tuple(found.defines), whole
     )
 
 
-def _directives(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Each directive that matters: its word, and the rest of its line, comments and all."""
-    if b"\\" in text:
-        text = _SPLICE.sub(b"", text)
-    for head in _HEAD.finditer(text):
-        rest = _REST.match(text, head.end(1))
-        assert rest is not None  # it matches nothing, too
-        yield head[2], rest[0]
+def without_comments(text: bytes) -> bytes:
+    """Spliced lines joined, then comments replaced by a space: what directives are read from.
+
+    Nothing that is no comment goes. Splices in a raw string stay there for a compiler; a file
+    that has both keeps all its comments, which makes the set larger at worst.
+    """
+    spliced = _SPLICE.sub(b"", text) if b"\\" in text else text
+    if len(spliced) != len(text) and b'R"' in text:
+        # Twice: as the compiler may see it, with comments, too, so that no directive is lost.
+        return spliced + b"\n" + _SPLICE.sub(b"", _BLOCK.sub(b" ", text))
+    return _TOKENS.sub(_comment, spliced)
 
 
-def _plain(line: bytes) -> bytes:
-    """Without comments (a quote hides what looks like one), on one line."""
-    if b"/" in line:
-        line = _COMMENT.sub(lambda m: b" " if m[0][:1] == b"/" else m[0], line)
-    return line.replace(b"\n", b" ")
-
-
-def _take_quoted(line: bytes, found: _Found) -> None:
-    if b'"' in line or b"<" in line:
-        for bracketed, quoted in _OPERAND.findall(line):
-            found.operands[(bracketed or quoted).strip()] = None
+def _comment(match: re.Match[bytes]) -> bytes:
+    if match["block"] is not None:
+        return b" "
+    return b"" if match["line"] is not None else match[0]
 
 
 def _take_condition(line: bytes, found: _Found) -> None:
-    _take_probes(line, found, ())
+    _take_probes(line, found, None)
     for call in _CALL.finditer(line):
         name = call[1]
         if name in _NO_CALLS or name.startswith(b"__has_"):
             continue
-        end = closing(line, call.end())
-        found.calls[line[call.start() : end]] = None
+        found.calls[line[call.start() : closing(line, call.end())]] = None
 
 
-def _take_probes(line: bytes, found: _Found, parameters: tuple[bytes, ...]) -> None:
-    """Operands of `__has_include` that a macro makes; those that a parameter makes come by way
-    of `calls`."""
+def _take_probes(line: bytes, found: _Found, parameters: tuple[bytes, ...] | None) -> None:
+    """Operands of `__has_include`: literal ones of a condition stand as they are; those of a
+    macro's body (`parameters` given) are expanded where they are used, and those that a parameter
+    makes come by way of `calls`."""
     for probe in PROBE.finditer(line):
         if not probe[0].endswith(b"("):
             continue
         operand = line[probe.end() : closing(line, probe.end()) - 1].strip()
-        names = {p.removesuffix(b"...") or b"__VA_ARGS__" for p in parameters}
-        if operand and _DIRECT.match(operand) is None and not set(WORD.findall(operand)) & names:
+        direct = _DIRECT.match(operand)
+        if direct is not None:
+            found.operands[(direct[1] or direct[2]).strip()] = None
+        names = {p.removesuffix(b"...") or b"__VA_ARGS__" for p in parameters or ()}
+        if not operand or names & set(WORD.findall(operand)):
+            continue
+        if direct is None or parameters is not None:
             found.uses[operand] = None
 
 
@@ -190,19 +188,13 @@ def _parameters(text: bytes | None) -> tuple[bytes, ...] | None:
 
 
 def _take_define(line: bytes, found: _Found) -> None:
-    match = _DEFINE.match(_plain(line))
+    match = _DEFINE.match(line)
     if match is None:
-        _take_quoted(line, found)
         return
     name, parameters, body = match[1], _parameters(match[2]), match[3].strip()
     if len(body) > LONGEST:
         body = TOO_LONG
     found.defines[name, parameters, body] = None
-    if b'"' in body or b"<" in body:
-        _take_quoted(line, found)
-        for bracketed, _ in _OPERAND.findall(body):
-            if bracketed:
-                found.loose[bracketed] = None
     if b"__has_" in body:
         _take_probes(body, found, parameters or ())
 
@@ -215,7 +207,6 @@ def encode(result: Scan) -> bytes:
     rows = [b"o\t" + o for o in result.operands]
     rows += [b"u\t" + u for u in result.uses]
     rows += [b"c\t" + c for c in result.calls]
-    rows += [b"l\t" + text for text in result.loose]
     rows += [
         b"d\t" + n + b"\t" + (b",".join(p) if p is not None else _NONE) + b"\t" + b
         for n, p, b in result.defines
@@ -227,7 +218,7 @@ def encode(result: Scan) -> bytes:
 
 def decode(data: bytes) -> Scan:
     """The scan whose `encode` is `data`."""
-    lists: dict[bytes, list[bytes]] = {b"o": [], b"u": [], b"c": [], b"l": []}
+    lists: dict[bytes, list[bytes]] = {b"o": [], b"u": [], b"c": []}
     defines: list[tuple[bytes, tuple[bytes, ...] | None, bytes]] = []
     whole = b""
     for row in data.split(b"\n") if data else ():
@@ -245,6 +236,5 @@ def decode(data: bytes) -> Scan:
         tuple(lists[b"u"]),
         tuple(lists[b"c"]),
         tuple(defines),
-        tuple(lists[b"l"]),
         whole,
     )
