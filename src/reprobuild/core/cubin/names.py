@@ -1,8 +1,8 @@
 """Names that a build makes up, put in one form, so that what differs only in them is seen.
 
 nvcc calls intermediate files `tmpxft_<pid>_…`, and gives what has internal linkage a name out of a
-checksum of the source's path, the file's name and (where a unit defines nothing external) the
-process's id: `_GLOBAL__N__9b38a233_7_anon_cu_b5ff8b2f_4530`, `_INTERNAL_…`, `__nv_module_id`.
+checksum of the source's path, the file's name and (where a unit defines nothing external) of the
+seed, or else of the file's time and the process's id: `_GLOBAL__N__9b38a233_7_anon_cu_b5ff8b2f_4530`, `_INTERNAL_…`, `__nv_module_id`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def _units(text: bytes, level: Level) -> bytes:
         kept += (text[at : match.start()], b"_", checksum, b"_", file)
         own = _REST.match(text, end)
         if own is not None:
-            kept += (b"_H" if level >= Level.PATH else b"_" + own[1], b"_P" if own[2] else b"")
+            # Beside a process id it is of the source file's time, else of the seed.
+            volatile = own[2] or level >= Level.PATH
+            kept += (b"_H" if volatile else b"_" + own[1], b"_P" if own[2] else b"")
             end = own.end()
         at = end
     return b"".join((*kept, text[at:])) if kept else text
