@@ -52,7 +52,7 @@ class Toolkit:
         """(kernel, registers, stack, shared, constant) as cuobjdump says, sorted."""
         text = self.run("cuobjdump", "-res-usage", str(file), cwd=file.parent)
         pattern = (
-            r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:\d+ CONSTANT\[0\]:(\d+)"
+            r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:\d+.* CONSTANT\[0\]:(\d+)"
         )
         return sorted((m[0], *map(int, m[1:])) for m in re.findall(pattern, text))
 

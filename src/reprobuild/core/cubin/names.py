@@ -2,7 +2,8 @@
 
 nvcc calls intermediate files `tmpxft_<pid>_…`, and gives what has internal linkage a name out of a
 checksum of the source's path, the file's name and (where a unit defines nothing external) of the
-seed, or else of the file's time and the process's id: `_GLOBAL__N__9b38a233_7_anon_cu_b5ff8b2f_4530`, `_INTERNAL_…`, `__nv_module_id`.
+seed, or else of the file's time and the process's id: `_GLOBAL__N__9b38a233_4_a_cu_b5ff8b2f_4530`,
+`_INTERNAL_…`, `__nv_module_id`.
 """
 
 from __future__ import annotations
