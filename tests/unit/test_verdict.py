@@ -357,7 +357,7 @@ def test_every_cause_has_a_cure() -> None:
     [
         (
             b"_INTERNAL_9b38a233_7_anon_cu_b5ff8b2f_4530",
-            b"_INTERNAL_9b38a233_7_anon_cu_b5ff8b2f_7",
+            b"_INTERNAL_9b38a233_7_anon_cu_2fb50e42_7",
             1,
         ),
         (b"_INTERNAL_9b38a233_7_anon_cu_b5ff8b2f", b"_INTERNAL_00000000_7_anon_cu_11111111", 2),
