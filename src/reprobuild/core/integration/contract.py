@@ -184,10 +184,11 @@ class _Reader:
                 strategy = how["strategy"]
                 index += 1
             else:
+                here = index + 1
                 more, index = self._item(index, end, tree is not None)
                 for head in more:
                     if any(h.number == head.number for h in heads):
-                        raise _error(self._name, index, f"PR #{head.number} is there twice")
+                        raise _error(self._name, here, f"PR #{head.number} is there twice")
                     heads.append(head)
         if not heads and tree is None:
             return None

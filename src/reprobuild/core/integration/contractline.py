@@ -23,7 +23,7 @@ _PULL = re.compile(
     r"(?:(?P<owner>[A-Za-z0-9][\w.-]*)/)?(?P<repo>[A-Za-z0-9][\w.-]*)?#(?P<number>\d+)\b",
 )
 _AT = re.compile(
-    r"\s*\(?\s*(?P<word>at\b|@|head\b|commit\b|[:=→–—|-])\s*(?:head\s+|commit\s+)?"
+    r"\)?\s*\(?\s*(?P<word>at\b|@|head\b|commit\b|[:=→–—|-])\s*(?:head\s+|commit\s+)?"
     r"(?P<head>[0-9A-Za-z]+)\b\)?",
 )
 _FULL = re.compile(rf"{HEX}\Z")

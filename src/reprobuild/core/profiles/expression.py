@@ -166,7 +166,7 @@ def _condition(node: ast.expr) -> str:
         joint = " && " if isinstance(node.op, ast.And) else " || "
         return "{ " + joint.join(_condition(value) for value in node.values) + "; }"
     if isinstance(node, ast.UnaryOp):
-        return f"! {_condition(node.operand)}"
+        return f"{{ ! {_condition(node.operand)}; }}"
     if isinstance(node, ast.Compare):
         operator, right = node.ops[0], node.comparators[0]
         if isinstance(operator, (ast.Eq, ast.NotEq)):
