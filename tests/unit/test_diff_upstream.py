@@ -21,7 +21,7 @@ from reprobuild.core.diff.report import document
 from reprobuild.core.diff.side import Side
 from reprobuild.core.integration.upstream import parse_lock
 from reprobuild.engine.diff import Differ
-from reprobuild.engine.diff_side import Loaded
+from reprobuild.engine.diff_loaded import Loaded
 
 ROOT = Path(__file__).parents[2]
 LOCKS = Path(os.environ.get("REPROBUILD_UPSTREAM", ROOT / "../shared/upstream")) / "locks"

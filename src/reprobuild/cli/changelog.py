@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,14 +30,11 @@ def changelog(app: App, /, sides: tuple[str, ...], output: str | None) -> None:
     if len(sides) < 2:
         raise ReprobuildError("E-USAGE", "a changelog needs two releases or more, oldest first")
     read = [read_side(app, side) for side in sides]
-    docs = [
-        document(compare_sides(app, old, new, draw=False))
-        for old, new in zip(read, read[1:], strict=False)
-    ]
+    docs = [document(compare_sides(app, old, new, draw=False)) for old, new in pairwise(read)]
     text = written(docs)
     if app.json:
         text = json.dumps(changelog_document(docs), indent=2, sort_keys=True) + "\n"
     if output is not None:
-        app.replace_file(Path(output), text.encode())
+        app.world.write(Path(output), text)
     else:
         click.echo(text, nl=False)

@@ -54,7 +54,7 @@ def diff(
     failed = failed_checks(report, fail_on)
     text = render(app, report, form, everything=everything)
     if output is not None:
-        app.replace_file(Path(output), text.encode())
+        app.world.write(Path(output), text)
         if app.json and not failed:
             click.echo(text, nl=False)
     elif not (app.json and failed):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from reprobuild.core.digest import Digest
     from reprobuild.core.image import ImageFacts
     from reprobuild.core.integration.backend import PatchReader
-    from reprobuild.engine.diff_side import Loaded, ReadImage
+    from reprobuild.engine.diff_loaded import Loaded
+    from reprobuild.engine.diff_side import ReadImage
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Read:
     """A side that was read: what it says, its repositories (offline) and its patch files."""
 
     loaded: Loaded
-    sources: GitSources
+    sources: Callable[[], GitSources]
     patches: PatchReader
     store: LocalStore | None
 
@@ -53,8 +54,8 @@ def _image(app: App, text: str, kind: str, reference: str) -> Side:
 
 def _elsewhere(app: App, side: Side) -> Read:
     """A side without a project; the store and the repositories here may know of its parts."""
-    from reprobuild.core.integration.strategies import no_patches
-    from reprobuild.engine.diff_side import Loaded
+    from reprobuild.engine.diff import no_patches
+    from reprobuild.engine.diff_loaded import Loaded
 
     store = app.store_if_there
     return Read(Loaded(side, store=store), app.world.sources(), no_patches, store)
@@ -102,8 +103,7 @@ def _evaluated(app: App, text: str, name: str, kind: str) -> Read:
         project.flake, evaluator, project.lock, app.store_if_there, _image_reader(app)
     )
     loaded = reader.load(text or str(installable), kind, installable.component)
-    files = app.files_below(app.flake_dir)
-    return Read(loaded, app.world.sources(), files, app.store_if_there)
+    return Read(loaded, app.world.sources(), app.world.patches(), app.store_if_there)
 
 
 def _revision(app: App, text: str, rest: str) -> Read:

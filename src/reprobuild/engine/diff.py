@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from reprobuild.core.diff import facts
 from reprobuild.core.diff.causes import SourceDiff, causes_of
@@ -23,15 +24,22 @@ from reprobuild.core.diff.sources import (
 from reprobuild.core.diff.trees import compare_trees
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
-from reprobuild.core.integration.backend import PatchReader
-from reprobuild.core.integration.strategies import no_patches
 from reprobuild.core.tree import File
-from reprobuild.engine.diff_side import Loaded, content_at_hand, tree_reader
-from reprobuild.engine.diff_sources import Opener, SourceFindings, compare_source
+from reprobuild.engine.diff_loaded import Loaded, content_at_hand, tree_reader
 from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.core.integration.backend import PatchReader
+    from reprobuild.engine.diff_sources import Opener, SourceFindings
 
 KernelReader = Callable[[str, File], "Module | None"]
 """The device code of a file (its path is for messages); None for a file without any."""
+
+
+def no_patches(path: str) -> bytes:
+    """For sides without patch files."""
+    raise ReprobuildError("E-PATCH", f"there is no patch file {path}", file=path)
+
 
 VersionOrder = Callable[[str, str, str], int | None]
 """(kind of input, one version, other) → negative, 0, positive; None where they cannot be told."""
@@ -92,23 +100,30 @@ class Differ:
         for name in sorted({*old.components, *new.components}):
             one, other = old.components.get(name), new.components.get(name)
             before, after = one or ComponentSide(name), other or ComponentSide(name)
-            if one is not None and other is not None:
-                seen = compare_source(one, other, (self.old, self.new), self.opener, self.patches)
-            else:
-                seen = SourceFindings(facts_base(before, after))
-            heads = compare_heads(before.heads, after.heads, seen.contained)
+            base = facts_base(before, after)
+            contained: tuple[int, ...] = ()
+            if before.base or after.base or before.content or after.content:
+                seen = self._source(before, after, one is not None and other is not None)
+                base, contained, files[name] = seen.base, seen.contained, seen.files
+            heads = compare_heads(before.heads, after.heads, contained)
             stated = after.strategy and before.strategy
             sources[name] = SourceDiff(
                 name,
                 status(one, other),
-                seen.base,
+                base,
                 heads,
                 (before.tree, after.tree),
                 (before.version, after.version),
                 (before.strategy, after.strategy) if stated else ("", ""),
             )
-            files[name] = seen.files
         found.sources, found.files = sources, files
+
+    def _source(self, old: ComponentSide, new: ComponentSide, both: bool) -> SourceFindings:
+        from reprobuild.engine.diff_sources import SourceFindings, compare_source
+
+        if not both:
+            return SourceFindings(facts_base(old, new))
+        return compare_source(old, new, (self.old, self.new), self.opener, self.patches)
 
     def _downgrades(self, packages: Mapping[str, Sequence[PackageChange]]) -> list[str]:
         if self.order is None:

@@ -16,7 +16,7 @@ from reprobuild.core.integration.backend import Change, PatchReader, Repository
 from reprobuild.core.integration.model import Integration
 from reprobuild.core.integration.strategies import integrate
 from reprobuild.core.tree import File
-from reprobuild.engine.diff_side import Loaded, content_at_hand, tree_reader
+from reprobuild.engine.diff_loaded import Loaded, content_at_hand, tree_reader
 from reprobuild.errors import ReprobuildError
 
 MAX_FILES = 3000

@@ -14,7 +14,7 @@ from reprobuild.core.diff.side import Side
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
 from reprobuild.core.graph import Graph
-from reprobuild.engine.diff_side import Loaded, Store
+from reprobuild.engine.diff_loaded import Loaded, Store
 from reprobuild.errors import ReprobuildError
 
 

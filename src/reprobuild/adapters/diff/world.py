@@ -10,15 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from reprobuild.adapters.oci.storelayout import load_image
 from reprobuild.core.diff.kernels import Kernel, Module
 from reprobuild.core.diff.read import environment, image_of, serving, side_error
 from reprobuild.core.diff.side import ComponentSide, ImageSide, LayerSide
 from reprobuild.core.digest import Digest, GitOid
 from reprobuild.core.encoding import Value
-from reprobuild.core.image import ImageFacts
-from reprobuild.core.integration.backend import Repository
-from reprobuild.core.integration.model import IntegrationSpec, Strategy
 from reprobuild.core.tree import File
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import ContentStore, Reporter
@@ -31,16 +27,22 @@ if TYPE_CHECKING:
     from reprobuild.adapters.store.store import LocalStore
     from reprobuild.core.cubin.module import Module as CubinModule
     from reprobuild.core.cubin.table import ModuleMemo
+    from reprobuild.core.image import ImageFacts
+    from reprobuild.core.integration.backend import Repository
+    from reprobuild.core.integration.model import IntegrationSpec
     from reprobuild.core.mirrors import Mirrors
     from reprobuild.settings import Settings
 
     Opener = Callable[[ComponentSide, ComponentSide], AbstractContextManager[Repository]]
 
+MAX_MODULE = 4 * 2**30
 MAX_DOCUMENT = 64 * 2**20
 
 
 def stored_image(content: ContentStore, tree: Digest) -> tuple[ImageFacts, Mapping[str, Any]]:
     """Facts and `config` object of the image in a layout tree of a store."""
+    from reprobuild.adapters.oci.storelayout import load_image
+
     image = load_image(content, tree)
     run = image.config.get("config")
     return image.facts, run if isinstance(run, Mapping) else {}
@@ -153,14 +155,34 @@ class World:
         into = self.scratch / f"revision-{len(list(self.scratch.iterdir()))}"
         return export_revision(self._home, revision, into)
 
-    def sources(self) -> GitSources:
-        """Repositories at hand; nothing is asked of the network."""
+    def sources(self) -> Callable[[], GitSources]:
+        """Makes what finds the repositories at hand; nothing is asked of the network."""
+        return self._sources
+
+    def _sources(self) -> GitSources:
         from reprobuild.adapters.git.cache import GitCache
         from reprobuild.adapters.git.fetcher import GitSources
 
         home = (self.store.path / "cache" if self.store is not None else self.scratch) / "git"
         cache = GitCache(home, rewrite=self._mirrors.candidates, offline=True, base=self._home)
         return GitSources(cache, home / "fixtures", self._home)
+
+    def patches(self) -> Callable[[str], bytes]:
+        """Reads the project's patch files, never outside its directory."""
+        from reprobuild.adapters.git.files import reader_below
+
+        return reader_below(self._home)
+
+    def write(self, path: Path, text: str) -> None:
+        """Gives a file new content, whole or not at all; raises E-USAGE when it cannot be."""
+        from reprobuild.adapters.git.files import replace_file
+
+        try:
+            replace_file(path, text.encode())
+        except OSError as error:
+            raise ReprobuildError(
+                "E-USAGE", f"-o {path}: {error.strerror}", file=str(path)
+            ) from error
 
     def image(self, kind: str, reference: str) -> ImageSide:
         """An image in the daemon (`docker`) or a registry (`registry`).
@@ -192,20 +214,13 @@ class World:
         """Facts and `config` object of the image in a layout tree of a store."""
         return stored_image(content, tree)
 
-    def together(self, old: GitSources, new: GitSources) -> Opener:
+    def together(self, old: Callable[[], GitSources], new: Callable[[], GitSources]) -> Opener:
         """Opens the repositories of both sides as one."""
         return Together(old, new)
 
     def kernels(self, stores: Sequence[LocalStore]) -> Callable[[str, File], Module | None] | None:
         """Reads device code; None where there is no store to read it from."""
-        if not stores:
-            return None
-        from reprobuild.adapters.cubin.demangle import demangle
-        from reprobuild.adapters.store.scanmemo import SqliteScanMemo
-        from reprobuild.core.cubin.table import VERSION
-
-        memo = SqliteScanMemo(stores[0].path / "cache" / f"kernels-v{VERSION}.sqlite")
-        return kernel_reader(stores, memo, demangle)
+        return KernelReader(stores) if stores else None
 
     def html(self, report: Mapping[str, Any]) -> str:
         """A report as one page that needs nothing else."""
@@ -224,8 +239,8 @@ class World:
 class Together:
     """Opens the repositories of both sides as one, offline."""
 
-    old: GitSources
-    new: GitSources
+    old: Callable[[], GitSources]
+    new: Callable[[], GitSources]
 
     @contextmanager
     def __call__(self, old: ComponentSide, new: ComponentSide) -> Iterator[Repository]:
@@ -233,7 +248,7 @@ class Together:
         from reprobuild.adapters.git.together import open_together
 
         wanted = [
-            (sources, dict[str, Value](side.origin), _spec(side))
+            (sources(), dict[str, Value](side.origin), _spec(side))
             for sources, side in ((self.old, old), (self.new, new))
             if side.origin
         ]
@@ -248,28 +263,40 @@ def _spec(side: ComponentSide) -> IntegrationSpec:
         return side.spec
     if not side.base:
         raise ReprobuildError("E-OFFLINE", "a side does not say which commit its base is")
+    from reprobuild.core.integration.model import IntegrationSpec, Strategy
+
     return IntegrationSpec(Strategy.MERGE, GitOid.parse(side.base))
 
 
-def kernel_reader(
-    stores: Sequence[ContentStore],
-    memo: ModuleMemo | None,
-    demangle: Callable[[Iterable[str]], Mapping[str, str]],
-) -> Callable[[str, File], Module | None]:
-    """Reads the device code of single files, remembered by blob."""
-    from reprobuild.adapters.cubin.inflate import inflate
-    from reprobuild.core.cubin.module import may_be_module, read_module
-    from reprobuild.core.cubin.table import MAX_MODULE, decode, encode
+_MAGIC = (b"\x7fELF", b"\x50\xed\x55\xba")
+"""What a file with device code begins with: an ELF file or a fat binary."""
 
-    def read(path: str, file: File) -> Module | None:
-        known = memo.get(file.digest) if memo is not None else None
-        if known is not None:
-            found = decode(known)
-            return _module(found, demangle) if found is not None else None
-        if file.size < 64 or file.size > MAX_MODULE:
+
+class KernelReader:
+    """Reads the device code of single files, remembered by blob."""
+
+    def __init__(self, stores: Sequence[LocalStore]) -> None:
+        self._stores = stores
+        self._memo: ModuleMemo | None = None
+
+    def __call__(self, path: str, file: File) -> Module | None:
+        """None for a file without any; raises E-CUBIN for one that is off."""
+        if not 64 <= file.size <= MAX_MODULE:
             return None
-        with _open(stores, file.digest) as blob:
+        with _open(self._stores, file.digest) as blob:
             head = blob.read(64)
+            if not head.startswith(_MAGIC):
+                return None
+            from reprobuild.adapters.cubin.demangle import demangle
+            from reprobuild.adapters.cubin.inflate import inflate
+            from reprobuild.core.cubin.module import may_be_module, read_module
+            from reprobuild.core.cubin.table import decode, encode
+
+            memo = self._remembered()
+            known = memo.get(file.digest)
+            if known is not None:
+                module = decode(known)
+                return _module(module, demangle) if module is not None else None
             if not may_be_module(head):
                 return None
             data = head + blob.read()
@@ -277,11 +304,17 @@ def kernel_reader(
             found = read_module(data, inflate)
         except ReprobuildError as error:
             raise ReprobuildError("E-CUBIN", f"{path}: {error.message}", file=path) from error
-        if memo is not None:
-            memo.put({file.digest: encode(found)})
+        memo.put({file.digest: encode(found)})
         return _module(found, demangle) if found is not None else None
 
-    return read
+    def _remembered(self) -> ModuleMemo:
+        if self._memo is None:
+            from reprobuild.adapters.store.scanmemo import SqliteScanMemo
+            from reprobuild.core.cubin.table import VERSION
+
+            place = self._stores[0].path / "cache" / f"kernels-v{VERSION}.sqlite"
+            self._memo = SqliteScanMemo(place)
+        return self._memo
 
 
 def _open(stores: Sequence[ContentStore], digest: Digest) -> Any:

@@ -10,6 +10,7 @@ from reprobuild.core.diff.dag import GraphDiff, Kind, NodeChange
 from reprobuild.core.diff.fields import FieldChange
 from reprobuild.core.diff.side import Side
 from reprobuild.core.diff.sources import Base, HeadsDiff, PackageChange
+from reprobuild.core.diff.text import short as short_digest
 from reprobuild.core.encoding import Value, encode
 
 
@@ -174,17 +175,12 @@ def _package_cause(key: str, name: str, rows: Sequence[PackageChange]) -> Cause:
 def package_line(row: PackageChange) -> str:
     """A package's change in a few words."""
     if not row.old_digest:
-        return f"+{row.name} {_version(row.new)}".rstrip()
+        return f"+{row.name} {short_digest(row.new)}".rstrip()
     if not row.new_digest:
-        return f"−{row.name} {_version(row.old)}".rstrip()
+        return f"−{row.name} {short_digest(row.old)}".rstrip()
     if row.rebuilt:
-        return f"{row.name} {_version(row.new)}: other bytes under the same version"
-    return f"{row.name} {_version(row.old)} → {_version(row.new)}"
-
-
-def _version(text: str) -> str:
-    bare = text.removeprefix("blake3:").removeprefix("sha256:")
-    return bare[:12] if len(bare) >= 40 and bare.isalnum() else text
+        return f"{row.name} {short_digest(row.new)}: other bytes under the same version"
+    return f"{row.name} {short_digest(row.old)} → {short_digest(row.new)}"
 
 
 FOLLOWING = frozenset({"reference", "cache_fingerprint"})
@@ -332,7 +328,7 @@ def _content(fixed: Mapping[str, Value] | None) -> str:
         return "(none)"
     for key in ("filename", "oid", "tree", "sha256"):
         if fixed.get(key):
-            return _version(str(fixed[key]))
+            return short_digest(str(fixed[key]))
     return "?"
 
 

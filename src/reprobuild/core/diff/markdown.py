@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reprobuild.core.diff.text import inert, plural, reach_line, size
+from reprobuild.core.diff.text import inert, plural, reach_line, short, size
 
 Doc = Mapping[str, Any]
 
@@ -132,13 +132,8 @@ def _pair(row: Doc) -> str:
     if not old and not new:
         return "–"
     if old == new:
-        return cell(_short(new))
-    return f"{cell(_short(old or '')) or '–'} → {cell(_short(new or '')) or '–'}"
-
-
-def _short(text: str) -> str:
-    bare = text.removeprefix("blake3:").removeprefix("sha256:")
-    return bare[:12] if re.fullmatch(r"[0-9a-f]{40,64}", bare) else text
+        return cell(short(new))
+    return f"{cell(short(old or '')) or '–'} → {cell(short(new or '')) or '–'}"
 
 
 def _packages(doc: Doc, everything: bool) -> Iterator[str]:
@@ -152,7 +147,7 @@ def _packages(doc: Doc, everything: bool) -> Iterator[str]:
     limit = len(rows) if everything else MAX_ROWS
     for input_name, name, row in rows[:limit]:
         tool = " (toolchain)" if row["toolchain"] else ""
-        cells = [cell(_short(row[k])) if row[k] else "–" for k in ("old", "new")]
+        cells = [cell(short(row[k])) if row[k] else "–" for k in ("old", "new")]
         yield f"| {escape(name)} | {cells[0]} | {cells[1]} | {escape(input_name)}{tool} |"
     if len(rows) > limit:
         yield f"| … {len(rows) - limit} more | | | |"

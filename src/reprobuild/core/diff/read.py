@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reprobuild.core.diff.side import ComponentSide, Head, ImageSide, LayerSide, Side
 from reprobuild.core.digest import GitOid
-from reprobuild.core.image import ImageFacts
-from reprobuild.core.integration.address import repository_name
-from reprobuild.core.integration.imported import component_name
-from reprobuild.core.integration.model import HeadSpec, IntegrationSpec, Strategy
-from reprobuild.core.integration.upstream import UpstreamLock
 from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.core.image import ImageFacts
+    from reprobuild.core.integration.model import IntegrationSpec
+    from reprobuild.core.integration.upstream import UpstreamLock
 
 _HEAD = re.compile(r"(\d{1,9})@([0-9a-f]{40,64})(?::([a-z_]+))?\Z")
 _OUR_LABEL = re.compile(
@@ -33,8 +33,10 @@ def spec_of(
 ) -> IntegrationSpec | None:
     """The integration behind base and heads as facts state them; None where they do not suffice
     (picked commits, or a composed branch, that only a lock names)."""
-    if strategy not in ("", Strategy.MERGE.value) or not base:
+    if strategy not in ("", "merge") or not base:
         return None
+    from reprobuild.core.integration.model import HeadSpec, IntegrationSpec, Strategy
+
     try:
         return IntegrationSpec(
             Strategy.MERGE,
@@ -216,6 +218,9 @@ def _labelled(name: str, row: Mapping[str, str]) -> ComponentSide:
 
 def upstream_component(lock: UpstreamLock) -> ComponentSide:
     """From a published integration or source lock."""
+    from reprobuild.core.integration.address import repository_name
+    from reprobuild.core.integration.imported import component_name
+
     return ComponentSide(
         name=component_name(repository_name(lock.repository)),
         repository=lock.repository,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from reprobuild.core.encoding import Value
-from reprobuild.core.integration.model import IntegrationSpec
+
+if TYPE_CHECKING:
+    from reprobuild.core.integration.model import IntegrationSpec
 
 
 @dataclass(frozen=True, slots=True)

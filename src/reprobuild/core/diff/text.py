@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 Doc = Mapping[str, Any]
 
+WIDTH = 110
 MAX_CAUSES = 12
 MAX_PULLS = 8
 MAX_ROWS = 6
@@ -61,6 +63,15 @@ def _lines(doc: Doc, everything: bool) -> Iterator[str]:
     yield from _notes(doc)
 
 
+def _folded(lead: str, text: str) -> Iterator[str]:
+    """A line, and its rest below the lead where it is longer than a terminal is wide."""
+    from textwrap import wrap
+
+    rows = wrap(text, WIDTH - len(lead), break_long_words=False, break_on_hyphens=False)
+    for number, row in enumerate(rows or [""]):
+        yield (lead if number == 0 else " " * len(lead)) + row
+
+
 def _limited(rows: Any, limit: int, everything: bool) -> Iterator[Any]:
     yield from rows if everything else rows[:limit]
 
@@ -74,7 +85,7 @@ def _causes(doc: Doc, everything: bool) -> Iterator[str]:
     causes = doc["causes"]
     yield plural(len(causes), "root cause")
     for cause in _limited(causes, MAX_CAUSES, everything):
-        yield f"  {cause['kind']:<16} {cause['title']}{_follows(cause)}"
+        yield from _folded(f"  {cause['kind']:<16} ", f"{cause['title']}{_follows(cause)}")
         if everything:
             yield from (f"      {line}" for line in cause["details"])
             for row in cause["fields"]:
@@ -133,7 +144,7 @@ def _levels(doc: Doc, everything: bool) -> Iterator[str]:
     yield f"components   {words}"
     shown = list(changed.items())
     for name, component in _limited(shown, MAX_ROWS, everything):
-        yield f"  {name:<18} {_component(component)}"
+        yield from _folded(f"  {name:<18} ", _component(component))
     yield from _left(shown, MAX_ROWS, everything, "components")
     packages = [(i, n, p) for i, rows in doc["inputs"].items() for n, p in rows.items()]
     if packages:
@@ -147,15 +158,22 @@ def _levels(doc: Doc, everything: bool) -> Iterator[str]:
     yield from _texts(doc, everything)
 
 
+def short(text: str) -> str:
+    """A digest's first digits; any other text as it is."""
+    bare = text.removeprefix("blake3:").removeprefix("sha256:")
+    return bare[:12] if re.fullmatch(r"[0-9a-f]{40,64}", bare) else text
+
+
 def _package(input_name: str, name: str, row: Doc) -> str:
-    if row["old"] is None:
-        text = f"+ {row['new']}"
-    elif row["new"] is None:
-        text = f"− {row['old']}"
-    elif row["old"] == row["new"]:
-        text = f"{row['new']}, other bytes"
+    old, new = (short(row[key] or "") for key in ("old", "new"))
+    if not old:
+        text = f"+ {new}"
+    elif not new:
+        text = f"− {old}"
+    elif old == new:
+        text = f"{new}, other bytes"
     else:
-        text = f"{row['old']} → {row['new']}"
+        text = f"{old} → {new}"
     tool = "  (toolchain)" if row["toolchain"] else ""
     return f"{name:<28} {text}  [{input_name}]{tool}"
 

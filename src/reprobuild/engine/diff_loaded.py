@@ -1,0 +1,82 @@
+"""A side of a comparison with what it can be asked for. Imports no model of a project."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from reprobuild.core.diff.dag import Node, node_of, node_of_document
+from reprobuild.core.diff.side import Side
+from reprobuild.core.digest import Digest
+from reprobuild.core.encoding import decode
+from reprobuild.core.graph import Graph
+from reprobuild.core.record import Record
+from reprobuild.core.tree import Tree
+from reprobuild.errors import ReprobuildError
+from reprobuild.ports import Catalog, ContentStore
+
+
+class Store(ContentStore, Catalog, Protocol):
+    """Content and what is known about it, in one."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A side with what it can be asked for: derivations by digest, and a store where one is."""
+
+    side: Side
+    graph: Graph | None = None
+    store: Store | None = None
+    _nodes: dict[str, Node | None] = field(default_factory=dict)
+
+    def look(self, drv: str) -> Node | None:
+        """A derivation, out of the evaluated graph or the store."""
+        if drv not in self._nodes:
+            self._nodes[drv] = self._find(drv)
+        return self._nodes[drv]
+
+    def _find(self, drv: str) -> Node | None:
+        try:
+            digest = Digest.parse(drv)
+        except ReprobuildError:
+            return None
+        if self.graph is not None and digest in self.graph.nodes:
+            return node_of(self.graph.nodes[digest])
+        data = self.store.derivation(digest) if self.store is not None else None
+        document = decode(data) if data is not None else None
+        return node_of_document(document) if isinstance(document, Mapping) else None
+
+    def record(self, drv: str) -> Record | None:
+        """The record last chosen for a derivation, where the store has one."""
+        return self.store.realized(Digest(drv)) if self.store is not None and drv else None
+
+    def output(self, drv: str, output: str = "out") -> str:
+        """The store tree that a derivation came out as (hex); empty where that is not known."""
+        node = self.look(drv)
+        fixed = node.fixed if node is not None else None
+        if fixed is not None and fixed.get("tree"):
+            return str(fixed["tree"])
+        record = self.record(drv)
+        tree = record.outputs.get(output) if record is not None else None
+        return tree.hex if tree is not None else ""
+
+
+def tree_reader(*sides: Loaded) -> Callable[[Digest], Tree]:
+    """Reads a tree out of the first store that has it; raises E-STORE-MISSING."""
+    stores = list({id(s.store): s.store for s in sides if s.store is not None}.values())
+
+    def read(digest: Digest) -> Tree:
+        for store in stores[:-1]:
+            if store.contains(digest):
+                return store.tree(digest)
+        if not stores:
+            raise ReprobuildError("E-STORE-MISSING", f"there is no store to read {digest} from")
+        return stores[-1].tree(digest)
+
+    return read
+
+
+def content_at_hand(tree: str, *sides: Loaded) -> bool:
+    """Whether one of the stores has a tree (hex)."""
+    return bool(tree) and any(s.store.contains(Digest(tree)) for s in sides if s.store is not None)
