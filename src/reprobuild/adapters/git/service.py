@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reprobuild.adapters.git.cache import GitCache, Rewrite
 from reprobuild.adapters.git.fetcher import GitSources
 from reprobuild.adapters.git.files import Pending, replace_file
 from reprobuild.adapters.git.forge import Forge
-from reprobuild.core.integration.imported import Imported
 from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.core.integration.imported import Imported
 
 
 @dataclass
