@@ -367,33 +367,12 @@ class App:
 
         return (files("reprobuild.data") / "verify.py").read_text("utf-8")
 
-    def at(self, directory: Path, *, store: Path | None = None) -> App:
-        """The same run in another project; `store` overrides where its store is."""
-        from dataclasses import replace
-
-        place = store if store is not None else self.settings.store
-        other = App(replace(self.settings, directory=directory, store=place), self.cancel)
-        self._closers.append(other.close)
-        return other
-
-    @cached_property
-    def store_if_there(self) -> LocalStore | None:
-        """The store, where there is one; nothing is made."""
-        from reprobuild.adapters.store.store import LocalStore
-
-        try:
-            return LocalStore.open(self.settings.store_path, create=False)
-        except ReprobuildError as error:
-            if error.code not in ("E-NO-STORE", "E-NO-FLAKE"):
-                raise
-            return None
-
     @cached_property
     def world(self) -> World:
         """What a comparison asks beside store and project."""
         from reprobuild.adapters.diff.world import World
 
-        world = World(self.settings, self.store_if_there, self.mirrors, self.reporter)
+        world = World(self.settings, self.mirrors, self.reporter)
         self._closers.append(world.close)
         return world
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
-    from reprobuild.adapters.git.fetcher import GitSources
-    from reprobuild.adapters.store.store import LocalStore
     from reprobuild.app import App
     from reprobuild.core.diff.side import Side
     from reprobuild.core.digest import Digest
@@ -27,9 +27,9 @@ class Read:
     """A side that was read: what it says, its repositories (offline) and its patch files."""
 
     loaded: Loaded
-    sources: Callable[[], GitSources]
+    sources: Callable[[], Any]
     patches: PatchReader
-    store: LocalStore | None
+    store: Any
 
 
 def read_side(app: App, text: str) -> Read:
@@ -57,7 +57,7 @@ def _elsewhere(app: App, side: Side) -> Read:
     from reprobuild.engine.diff import no_patches
     from reprobuild.engine.diff_loaded import Loaded
 
-    store = app.store_if_there
+    store = app.world.store
     return Read(Loaded(side, store=store), app.world.sources(), no_patches, store)
 
 
@@ -66,12 +66,22 @@ def _installable(app: App, text: str, words: str, kind: str, flake: Path | None 
 
     directory, name = split_directory(words)
     if flake is not None:
-        app = app.at(flake, store=_store_path(app))
+        app = _at(app, flake, store=_store_path(app))
     elif directory is not None:
         place = Path(directory or ".")
         base = app.settings.directory
-        app = app.at(base / place if base is not None else place)
+        app = _at(app, base / place if base is not None else place)
     return _evaluated(app, text, name, kind)
+
+
+def _at(app: App, directory: Path, *, store: Path | None = None) -> App:
+    """The same run in another project; `store` overrides where its store is."""
+    from reprobuild.app import App
+
+    place = store if store is not None else app.settings.store
+    other = App(replace(app.settings, directory=directory, store=place), app.cancel)
+    click.get_current_context().call_on_close(other.close)
+    return other
 
 
 def _store_path(app: App) -> Path | None:
@@ -99,11 +109,9 @@ def _evaluated(app: App, text: str, name: str, kind: str) -> Read:
         contract_program=app.contract_program,
         verify_program=app.verify_program,
     )
-    reader = SideReader(
-        project.flake, evaluator, project.lock, app.store_if_there, _image_reader(app)
-    )
+    reader = SideReader(project.flake, evaluator, project.lock, app.world.store, _image_reader(app))
     loaded = reader.load(text or str(installable), kind, installable.component)
-    return Read(loaded, app.world.sources(), app.world.patches(), app.store_if_there)
+    return Read(loaded, app.world.sources(), app.world.patches(), app.world.store)
 
 
 def _revision(app: App, text: str, rest: str) -> Read:
@@ -114,7 +122,7 @@ def _revision(app: App, text: str, rest: str) -> Read:
 
     directory, name = split_directory(words)
     if directory is not None:
-        app = app.at(Path(directory or "."))
+        app = _at(app, Path(directory or "."))
     exported = app.world.export(revision)
     return _installable(app, text, name, "git", exported)
 
@@ -178,7 +186,7 @@ def _answer(text: str, answer: Mapping[str, Any]) -> Side:
 
 
 def _image_reader(app: App) -> ReadImage:
-    store = app.store_if_there
+    store = app.world.store
 
     def read(tree: Digest) -> tuple[ImageFacts, Mapping[str, Any]]:
         assert store is not None

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -119,13 +120,21 @@ def registry_image(settings: FetchSettings, reference: str, report: Reporter) ->
 class World:
     """The world of one side: its project's directory, and what lies around it."""
 
-    def __init__(
-        self, settings: Settings, store: LocalStore | None, mirrors: Mirrors, report: Reporter
-    ) -> None:
-        """`store` is None where there is none."""
-        self._settings, self.store = settings, store
-        self._mirrors, self._report = mirrors, report
+    def __init__(self, settings: Settings, mirrors: Mirrors, report: Reporter) -> None:
+        self._settings, self._mirrors, self._report = settings, mirrors, report
         self._scratch: TemporaryDirectory[str] | None = None
+
+    @cached_property
+    def store(self) -> LocalStore | None:
+        """The store, where there is one; nothing is made."""
+        from reprobuild.adapters.store.store import LocalStore
+
+        try:
+            return LocalStore.open(self._settings.store_path, create=False)
+        except ReprobuildError as error:
+            if error.code not in ("E-NO-STORE", "E-NO-FLAKE"):
+                raise
+            return None
 
     @property
     def scratch(self) -> Path:
