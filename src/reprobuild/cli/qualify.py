@@ -55,10 +55,15 @@ def qualify(
     for result in results:
         if result.evidence is not None:
             app.qualification.keep(result.evidence)
-    _show(app, documents(app, name), results, image)
-    failed = [r.gate for r in results if r.evidence is not None and not r.evidence.passed]
-    if failed:
-        raise ReprobuildError("E-GATE", f"{made.output}: the gate {failed[0]} failed", gates=failed)
+    wrong = [r.evidence for r in results if r.evidence is not None and not r.evidence.passed]
+    if not (wrong and app.json):
+        _show(app, documents(app, name), results, image)
+    if wrong:
+        raise ReprobuildError(
+            "E-GATE",
+            f"{made.output}: the gate {wrong[0].gate} failed: {wrong[0].detail}",
+            gates=[evidence.gate for evidence in wrong],
+        )
 
 
 def _import(app: App, made: ReleaseDocuments, files: tuple[str, ...]) -> None:

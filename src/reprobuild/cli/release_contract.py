@@ -38,13 +38,13 @@ def contract(app: App, /, installable: str, path: str | None, verify: bool) -> N
     else:
         state = {view.component: stated(view) for view in made.facts.sources}
     text = made.contract(state)
-    if app.json:
+    broken = [name for name, said in state.items() if said.from_pins.startswith("NO")]
+    if app.json and not broken:
         rows = {component: asdict(said) for component, said in state.items()}
         document = {"reference": made.facts.reference, "components": rows, "text": text}
         click.echo(json.dumps(document, indent=2, sort_keys=True))
-    else:
+    elif not app.json:
         emit(app, text, path)
-    broken = [name for name, said in state.items() if said.from_pins.startswith("NO")]
     if broken:
         raise ReprobuildError(
             "E-TREE-MISMATCH",

@@ -56,11 +56,10 @@ class HostBench:
     def compose_config(self, file: Path) -> tuple[bool | None, str]:
         """Whether Compose takes a file (None: no Compose here), and what it says."""
         for words in (["docker", "compose"], ["docker-compose"]):
-            if shutil.which(words[0]) is None:
+            # docker without the plugin takes `compose` for something else.
+            if shutil.which(words[0]) is None or self.command([*words, "version"], {})[0] != 0:
                 continue
             status, said = self.command([*words, "-f", str(file), "config", "--quiet"], {})
-            if words[0] == "docker" and "is not a docker command" in said:
-                continue
             return status == 0, said.strip()[-500:]
         return None, "neither `docker compose` nor docker-compose is installed"
 

@@ -1,0 +1,409 @@
+"""release and qualify as a user calls them, over a demo and over this checkout's flake."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprobuild.core.integration.contract import parse_contract
+from support.cliin import Said, cli
+from support.gitkit import Origin
+from support.releases import R1, R18, R21, ROOT
+
+LINES = "".join(f"line {n}\n" for n in range(1, 10))
+
+
+def line(number: int, text: str) -> str:
+    """LINES with one of them changed."""
+    return LINES.replace(f"line {number}\n", f"{text}\n")
+
+
+FLAKE = """\
+format = 0
+default = "demo"
+include = ["parts/*.toml"]
+
+[inputs.text]
+kind = "path"
+path = "text"
+"""
+
+PART = """\
+format = 0
+
+[inputs.app]
+kind = "git"
+url = "{url}"
+ref = "refs/heads/main"
+
+[outputs.demo]
+components = ["app"]
+
+[outputs.demo.release]
+codename = "demo"
+revision = "r1"
+date = 2026-09-01
+repository = "example/demo"
+tag = "{{codename}}-app{{app.tree:7}}-{{revision}}"
+title = "Demo r1"
+
+[outputs.demo.image]
+
+[outputs.demo.sources.app]
+input = "app"
+heads = [
+  {{ number = 7, title = "Change the second line", summary = "Does what `APP_SIZE=1` asks for." }},
+  {{ number = 8, title = "Change the fifth line" }},
+]
+
+[outputs.demo.interface]
+app = ["APP_SIZE"]
+launcher = ["PORT"]
+
+[outputs.demo.profiles.small]
+title = "Small"
+file = "small.yml"
+container = "demo"
+entrypoint = ["/usr/bin/serve"]
+
+[outputs.demo.profiles.small.settings]
+APP_SIZE = {{ kind = "integer", default = 1 }}
+PORT = {{ kind = "integer", default = 8000 }}
+
+[[outputs.demo.profiles.small.rules]]
+name = "no-low-ports"
+when = "PORT < 1024"
+reason = "a server is no system service"
+
+[outputs.demo.gates.composed]
+kind = "release-composition"
+
+[outputs.demo.gates.fast]
+command = ["/bin/sh", "-c", "echo 12 steps/s of $REPROBUILD_IMAGE"]
+
+[outputs.demo.gates.large]
+gpus = 64
+needs = "64 GPUs"
+"""
+
+COMPONENT = """\
+result = "steps.all"
+
+[steps.all]
+kind = "join"
+place = [{ from = "source", to = "" }]
+
+[image]
+place = [{ from = "steps.all", to = "opt/app" }]
+"""
+
+
+class Demo:
+    """A project with one git source and an included file."""
+
+    def __init__(self, top: Path, *, ask: str = "APP_SIZE") -> None:
+        self.origin = Origin.make(top / "app.git")
+        self.base = self.origin.commit({"a": LINES, "serve": f"env {ask}\n"}, ref="refs/heads/main")
+        self.seven = self.origin.pull(
+            7, {"a": line(2, "two"), "serve": f"env {ask}\n"}, [self.base]
+        )
+        self.eight = self.origin.pull(
+            8, {"a": line(5, "five"), "serve": f"env {ask}\n"}, [self.base]
+        )
+        self.path = top / "project"
+        (self.path / "derivations").mkdir(parents=True)
+        (self.path / "parts").mkdir()
+        (self.path / "text").mkdir()
+        (self.path / "flake-like.toml").write_text(FLAKE)
+        (self.path / "derivations" / "app.toml").write_text(COMPONENT)
+        self.part = self.path / "parts" / "demo.toml"
+        self.part.write_text(PART.format(url=f"file://{self.origin.path}"))
+
+    def run(self, *words: str) -> Said:
+        return cli("-C", str(self.path), "--store", str(self.path / "store"), *words)
+
+    def ok(self, *words: str) -> Said:
+        said = self.run(*words)
+        assert said.status == 0, said
+        return said
+
+    def edit(self, old: str, new: str) -> None:
+        text = self.part.read_text()
+        assert text.count(old) == 1
+        self.part.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Demo:
+    made = Demo(tmp_path)
+    made.ok("--quiet", "lock")
+    return made
+
+
+# -- included files --------------------------------------------------------------------------------
+
+
+def test_an_output_of_an_included_file_is_one_like_any_other(demo: Demo) -> None:
+    shown = demo.ok("--json", "show").document["outputs"]
+    assert shown["demo"]["reference"].startswith("example/demo:demo-app")
+    demo.ok("--quiet", "realize", "demo")
+    assert demo.ok("--json", "--quiet", "realize", "demo").document["counts"]["built"] == 0
+    demo.edit('title = "Demo r1"', 'title = "Demo, the first"')
+    again = demo.ok("--json", "--quiet", "realize", "demo").document
+    assert again["counts"]["built"] > 0  # what an included file says is part of the fingerprint
+    assert again["image"]["labels"]["org.opencontainers.image.title"] == "Demo, the first"
+
+
+def test_a_problem_in_an_included_file_is_said_with_its_place(demo: Demo) -> None:
+    demo.edit('components = ["app"]', 'components = ["ap"]')
+    said = demo.run("--json", "show")
+    assert said.status == 3
+    error = said.document["error"]
+    assert (error["facts"]["file"], error["facts"]["line"]) == ("parts/demo.toml", 9)
+    assert error["facts"]["nearest"] == "app"
+
+
+def test_nothing_is_declared_twice(demo: Demo) -> None:
+    (demo.path / "parts" / "more.toml").write_text(
+        'format = 0\n[inputs.text]\nkind = "path"\npath = "text"\n'
+    )
+    said = demo.run("--json", "show")
+    assert said.status == 3
+    assert "declared in flake-like.toml, too" in said.document["error"]["message"]
+    assert said.document["error"]["facts"]["file"] == "parts/more.toml"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["*.toml", "../x/*.toml", "/etc/*.toml", "parts/**/*.toml", "parts/x", "derivations/*.toml",
+     "parts/[a].toml"],
+)  # fmt: skip
+def test_what_cannot_be_included(demo: Demo, pattern: str) -> None:
+    path = demo.path / "flake-like.toml"
+    path.write_text(FLAKE.replace("parts/*.toml", pattern))
+    said = demo.run("--json", "show")
+    assert (said.status, said.document["error"]["facts"]["key"]) == (3, "include")
+
+
+def test_a_file_that_is_named_must_be_there(demo: Demo) -> None:
+    path = demo.path / "flake-like.toml"
+    path.write_text(FLAKE.replace("parts/*.toml", "parts/absent.toml"))
+    said = demo.run("--json", "show")
+    assert (said.status, said.document["error"]["facts"]["file"]) == (3, "parts/absent.toml")
+
+
+# -- documents -------------------------------------------------------------------------------------
+
+
+def test_the_contract_is_read_back_and_verified(demo: Demo, tmp_path: Path) -> None:
+    path = tmp_path / "contract.md"
+    demo.ok("release", "contract", "demo", "-o", str(path))
+    read = parse_contract(path.read_bytes(), "c")
+    (section,) = read.sections
+    assert [(h.number, h.head) for h in section.heads] == [(7, demo.seven), (8, demo.eight)]
+    assert section.base == demo.base
+    assert read.unread == ()
+
+    state = demo.ok("--json", "--quiet", "release", "contract", "demo", "--verify").document
+    assert state["components"]["app"]["to_merge"] == [7, 8]
+    assert state["components"]["app"]["from_pins"] == "yes"
+    # Pull request 7 lands on the branch; then 8 does, too.
+    merged = demo.origin.commit(
+        {"a": line(2, "two"), "serve": "env APP_SIZE\n"},
+        [demo.base, demo.seven],
+        ref="refs/heads/main",
+    )
+    state = demo.ok("--json", "--quiet", "release", "contract", "demo", "--verify").document
+    assert state["components"]["app"]["to_merge"] == [8]
+    demo.origin.commit(
+        {"a": line(2, "two").replace("line 5\n", "five\n"), "serve": "env APP_SIZE\n"},
+        [merged, demo.eight],
+        ref="refs/heads/main",
+    )
+    state = demo.ok("--json", "--quiet", "release", "contract", "demo", "--verify").document
+    assert state["components"]["app"]["to_merge"] == []
+    assert state["components"]["app"]["from_branches"].startswith("yes: the branch at ")
+
+
+def test_a_pin_that_gives_another_tree_fails_the_contract(demo: Demo) -> None:
+    demo.edit("[outputs.demo.sources.app]\n", f'[outputs.demo.sources.app]\ntree = "{"1" * 40}"\n')
+    said = demo.run("--json", "release", "contract", "demo", "--verify")
+    assert said.status == 4
+
+
+def test_profiles_are_written_and_checked(demo: Demo, tmp_path: Path) -> None:
+    said = demo.ok("--json", "release", "profiles", "demo", "-d", str(tmp_path / "out"))
+    assert said.document["files"] == ["small.yml"]
+    text = (tmp_path / "out" / "small.yml").read_text()
+    assert 'APP_SIZE: "${APP_SIZE:-1}"' in text
+    good = demo.ok("--json", "release", "profiles", "demo", "--set", "PORT=9000").document
+    assert good["profiles"]["small"]["settings"]["PORT"] == 9000
+    bad = demo.run("--json", "release", "profiles", "demo", "--set", "PORT=80")
+    assert (bad.status, bad.document["error"]["facts"]["rule"]) == (9, "no-low-ports")
+
+
+def test_check_knows_variables_from_the_sources(demo: Demo) -> None:
+    said = demo.ok("--json", "release", "check", "demo").document
+    assert list(said["unseen"]) == ["app"]
+    assert said["names"]["APP_SIZE"] == "declared by app"
+    demo.ok("--quiet", "realize", "demo")
+    said = demo.ok("--json", "release", "check", "demo").document
+    assert (said["unseen"], said["names"]["APP_SIZE"]) == ({}, "app: serve")
+    assert said["names"]["PORT"] == "declared by launcher"
+
+
+def test_a_variable_that_is_nowhere_fails_the_check(demo: Demo) -> None:
+    demo.edit("asks for.", "and `APP_GONE=2` and `--gone-flag` ask for.")
+    said = demo.run("--json", "release", "check", "demo")
+    assert said.status == 9
+    problems = said.document["error"]["facts"]["problems"]
+    assert [p.split(" ")[0] for p in problems] == ["--gone-flag", "APP_GONE"]
+
+
+def test_a_declared_variable_that_the_sources_lost_fails_the_check(tmp_path: Path) -> None:
+    demo = Demo(tmp_path, ask="APP_LENGTH")
+    demo.ok("--quiet", "lock")
+    demo.ok("release", "check", "demo")
+    demo.ok("--quiet", "realize", "demo")
+    said = demo.run("--json", "release", "check", "demo")
+    assert said.status == 9
+    assert "does not have it any more" in said.document["error"]["message"].replace(
+        "do not have", "does not have"
+    )
+
+
+# -- qualification ---------------------------------------------------------------------------------
+
+
+def states(document: dict[str, Any]) -> dict[str, str]:
+    return {name: row["state"] for name, row in document["gates"].items()}
+
+
+@pytest.mark.skipif(
+    not any(
+        shutil.which(words[0])
+        and subprocess.run([*words, "version"], capture_output=True, check=False).returncode == 0
+        for words in (["docker", "compose"], ["docker-compose"])
+    ),
+    reason="no docker compose, no docker-compose",
+)
+def test_gates_are_run_recorded_and_shown(demo: Demo) -> None:
+    first = demo.ok("--json", "--quiet", "qualify", "demo").document
+    assert states(first) == {"composed": "passed", "fast": "passed", "large": "not-run"}
+    assert "64 GPUs" in first["gates"]["large"]["reason"]
+    assert first["gates"]["fast"]["detail"] == f"12 steps/s of {first['reference']}"
+    kept = json.loads((demo.path / "evidence" / "demo" / "fast.json").read_text())
+    assert kept["image"] == ""
+    assert kept["drv"].startswith("blake3:")
+    demo.ok("--quiet", "realize", "demo")
+    demo.ok("--quiet", "qualify", "demo", "--gate", "fast")
+    kept = json.loads((demo.path / "evidence" / "demo" / "fast.json").read_text())
+    assert kept["image"].startswith("sha256:")
+    assert "PASS" in demo.ok("release", "runbook", "demo").out
+    # Another composition: none of it counts.
+    demo.edit('revision = "r1"', 'revision = "r2"')
+    assert set(states(demo.ok("--json", "qualify", "demo", "--list").document).values()) == {
+        "not-run"
+    }
+    assert "PASS" not in demo.ok("release", "runbook", "demo").out
+
+
+def test_a_gate_that_fails_is_evidence_and_an_error(demo: Demo) -> None:
+    demo.edit("echo 12 steps/s", "exit 3 #")
+    said = demo.run("--json", "--quiet", "qualify", "demo", "--gate", "fast")
+    assert (said.status, said.document["error"]["facts"]["gates"]) == (9, ["fast"])
+    assert states(demo.ok("--json", "qualify", "demo", "--list").document)["fast"] == "failed"
+
+
+def test_evidence_travels_signed(
+    demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "lab" / "config.toml"
+    monkeypatch.setenv("REPROBUILD_CONFIG", str(config))
+    demo.ok("key", "generate")
+    demo.ok("--quiet", "qualify", "demo", "--gate", "fast", "--key", "default")
+    carried = tmp_path / "fast.json"
+    shutil.move(demo.path / "evidence" / "demo" / "fast.json", carried)
+    public = next((tmp_path / "lab").rglob("*.pub"))
+    monkeypatch.setenv("REPROBUILD_CONFIG", str(tmp_path / "site" / "config.toml"))
+    said = demo.run("--json", "qualify", "demo", "--import", str(carried))
+    assert (said.status, said.document["error"]["code"]) == (9, "E-EVIDENCE-TRUST")
+    assert not (demo.path / "evidence" / "demo" / "fast.json").exists()
+    from reprobuild.adapters.keys.keyring import Keyring, read_public
+
+    Keyring(tmp_path / "site").trust("lab", read_public(public))
+    taken = demo.ok("--json", "qualify", "demo", "--import", str(carried)).document
+    assert (states(taken)["fast"], taken["gates"]["fast"]["signed"]) == ("passed", True)
+
+
+# -- this checkout's releases ----------------------------------------------------------------------
+
+
+def test_documents_of_open_outputs_are_made_anywhere(tmp_path: Path) -> None:
+    at = ("-C", str(ROOT), "--store", str(tmp_path / "store"))
+    for words in (["contract", R18], ["runbook", R1], ["profiles", R21, "-d", str(tmp_path)]):
+        assert cli(*at, "release", *words).status == 0
+    said = cli("--offline", *at, "release", "check", R21)
+    assert said.status == 0, said
+
+
+def test_without_a_mirror_the_remote_is_named(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("")
+    env = os.environ | {"REPROBUILD_CONFIG": str(config)}
+    done = subprocess.run(
+        ["python3", "-m", "reprobuild", "--offline", "--json", "-C", str(ROOT), "--store",
+         str(tmp_path / "store"), "realize", f"{R21}.vllm"],
+        env=env | {"PATH": f"{ROOT}/.venv/bin:{env['PATH']}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 4
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "E-OUTPUT-OPEN"
+    assert error["facts"]["remote"] == "https://github.com/local-inference-lab/vllm.git"
+    assert "[mirrors]" in error["hint"]
+
+
+def mirror() -> Path:
+    root = os.environ.get("REPROBUILD_MIRRORS")
+    if not root:
+        pytest.skip("REPROBUILD_MIRRORS is not set: no mirrors of the published repositories")
+    for place in (Path(root) / "b12x.git", *Path(root).glob("*+b12x/repo")):
+        if place.is_dir():
+            return place
+    pytest.skip("REPROBUILD_MIRRORS holds no mirror of b12x")
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_with_a_mirror_r18s_b12x_is_realized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.toml"
+    url = "https://github.com/local-inference-lab/b12x.git"
+    config.write_text(f'[mirrors]\n"{url}" = "{mirror()}"\n')
+    monkeypatch.setenv("REPROBUILD_CONFIG", str(config))
+    home = tmp_path / "project"
+    home.mkdir()
+    for part in ("derivations", "fixtures", "releases"):
+        shutil.copytree(ROOT / part, home / part)
+    for part in ("flake-like.toml", "flake-like.lock"):
+        shutil.copy(ROOT / part, home / part)
+    name = f"{R18}.b12x"
+    said = cli("--quiet", "--json", "-C", str(home), "--store", str(tmp_path / "store"),
+               "realize", name, f"{name}.layer")  # fmt: skip
+    assert said.status == 0, said
+    outputs = said.document["outputs"]
+    installed = Path(outputs[name]["path"]) / "usr/lib/python3/dist-packages"
+    assert (installed / "b12x" / "__init__.py").is_file()
+    assert (installed / "b12x-1.2.3.dist-info" / "METADATA").is_file()
+    assert any(Path(outputs[f"{name}.layer"]["path"]).iterdir())
+    shown = cli("--json", "-C", str(home), "--store", str(tmp_path / "store"), "show", R18)
+    entry = shown.document["outputs"][R18]["components"]["b12x"]
+    assert entry["drv"] == outputs[name]["drv"]
