@@ -9,6 +9,7 @@ came from. PATH and target are percent-encoded, so a line is ASCII whatever a na
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -18,6 +19,7 @@ from reprobuild.errors import ReprobuildError
 DIRECTORY, FILE, EXECUTABLE, LINK = "d", "f", "x", "l"
 NONE = "-"
 _SAFE = "/!$&'()*+,:;=@[]{}^`|~"
+_PLAIN = re.compile(rb"[A-Za-z0-9_./~+-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Listed:
 
 def quote(path: bytes) -> str:
     """A path as the list writes it."""
+    if _PLAIN.fullmatch(path):
+        return path.decode("ascii")
     return quote_from_bytes(path, safe=_SAFE)
 
 

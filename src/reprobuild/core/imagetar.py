@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
@@ -51,31 +52,41 @@ def _record(key: bytes, value: bytes) -> bytes:
     return b"%d %s=%s\n" % (length, key, value)
 
 
-def _block(kind: bytes, name: bytes, link: bytes, size: int, attributes: Attributes) -> bytes:
+@lru_cache(maxsize=1024)
+def _fixed(
+    kind: bytes, mode: int, uid: int, gid: int, mtime: int
+) -> tuple[bytes, bytes, bytes, int]:
+    """What entries of the same attributes share: the fields between name and size, between size and
+    checksum, between checksum and link, and the sum of all their bytes and of the rest's."""
+
     def fitting(value: int, width: int) -> bytes:
         most = _MAX_OCTAL_12 if width == 12 else _MAX_OCTAL_8
         return _octal(value if value <= most else 0, width)
 
-    head = b"".join(
-        (
-            name[:100].ljust(100, b"\0"),
-            _octal(attributes.mode, 8),
-            fitting(attributes.uid, 8),
-            fitting(attributes.gid, 8),
-            fitting(size, 12),
-            fitting(attributes.mtime, 12),
-            b" " * 8,
-            kind,
-            link[:100].ljust(100, b"\0"),
-            b"ustar\x0000",
-            bytes(32),
-            bytes(32),
-            _octal(0, 8),
-            _octal(0, 8),
-            bytes(155),
-        )
-    ).ljust(BLOCK, b"\0")
-    return head[:148] + b"%06o\0 " % sum(head) + head[156:]
+    owner = _octal(mode, 8) + fitting(uid, 8) + fitting(gid, 8)
+    time = fitting(mtime, 12)
+    return owner, time, kind, sum(owner + time + kind + _TAIL) + 8 * 32
+
+
+_TAIL = b"ustar\x0000" + bytes(64) + _octal(0, 8) * 2 + bytes(167)
+
+
+def _block(kind: bytes, name: bytes, link: bytes, size: int, attributes: Attributes) -> bytes:
+    said = attributes
+    owner, time, kind, total = _fixed(kind, said.mode, said.uid, said.gid, said.mtime)
+    name, link = name[:100], link[:100]
+    length = _octal(size if size <= _MAX_OCTAL_12 else 0, 12)
+    total += sum(name) + sum(link) + sum(length)
+    return b"%b%b%b%b%06o\0 %b%b%b" % (
+        name.ljust(100, b"\0"),
+        owner,
+        length,
+        time,
+        total,
+        kind,
+        link.ljust(100, b"\0"),
+        _TAIL,
+    )
 
 
 def _plain(text: bytes) -> bool:
@@ -99,6 +110,18 @@ def header(
     get theirs here); `size` is in bytes; `target` is a link's.
     """
     name = path + b"/" if kind == DIRECTORY else path
+    if (
+        len(name) <= 100
+        and len(target) <= 100
+        and size <= _MAX_OCTAL_12
+        and not attributes.xattrs
+        and attributes.mtime <= _MAX_OCTAL_12
+        and attributes.uid <= _MAX_OCTAL_8
+        and attributes.gid <= _MAX_OCTAL_8
+        and name.isascii()
+        and target.isascii()
+    ):
+        return _block(kind, name, target, size, attributes)
     records: dict[bytes, bytes] = {}
     if not _plain(name):
         records[b"path"] = name

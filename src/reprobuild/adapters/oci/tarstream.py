@@ -15,6 +15,8 @@ from reprobuild.core.tree import Directory, File
 from reprobuild.ports import ContentStore
 
 CHUNK = 2**20
+GATHER = 2**18
+"""Bytes that small pieces are gathered into: each costs what follows as much as a large one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,20 @@ def tar_pieces(
 
     `listed` is told of every entry, its content's SHA-256 included, once its last byte was given.
     """
-    yield from _entries(content, tree, b"", overrides, listed)
-    yield END
+    pending: list[bytes] = []
+    size = 0
+    for piece in _pieces(content, tree, overrides, listed):
+        pending.append(piece)
+        size += len(piece)
+        if size >= GATHER:
+            yield b"".join(pending)
+            pending, size = [], 0
+    yield b"".join((*pending, END))
 
 
-def _entries(
+def _pieces(
     content: ContentStore,
     tree: Digest,
-    prefix: bytes,
     overrides: Overrides,
     listed: Callable[[Listed], None] | None,
 ) -> Iterator[bytes]:
@@ -58,13 +66,19 @@ def _entries(
         if listed is not None:
             listed(Listed(kind, said.mode, said.uid, said.gid, path=path, **{"size": 0, **what}))
 
-    for name, entry in content.tree(tree).entries:
-        path = prefix + name
+    waiting = [iter([(path, entry) for path, entry in content.tree(tree).entries])]
+    while waiting:
+        found = next(waiting[-1], None)
+        if found is None:
+            waiting.pop()
+            continue
+        path, entry = found
         if isinstance(entry, Directory):
             said = overrides.of(path, 0o755)
             yield header(DIRECTORY, path, said)
             tell(filelist.DIRECTORY, said, path)
-            yield from _entries(content, entry.digest, path + b"/", overrides, listed)
+            below = content.tree(entry.digest).entries
+            waiting.append(iter([(path + b"/" + name, child) for name, child in below]))
         elif isinstance(entry, File):
             said = overrides.of(path, 0o755 if entry.executable else 0o644)
             yield header(REGULAR, path, said, size=entry.size)
@@ -75,7 +89,8 @@ def _entries(
                         if listed is not None:
                             hasher.update(chunk)
                         yield chunk
-                yield bytes(-entry.size % BLOCK)
+                if entry.size % BLOCK:
+                    yield bytes(-entry.size % BLOCK)
             kind = filelist.EXECUTABLE if entry.executable else filelist.FILE
             tell(kind, said, path, size=entry.size, content=hasher.hexdigest())
         else:
