@@ -51,18 +51,6 @@ MINIMUM_SPACE = 2 * 2**30
 """Bytes that must be free before anything is built."""
 
 
-def available_memory() -> int:
-    """Bytes that new processes can have without anything being pushed out (proc(5), meminfo)."""
-    try:
-        for line in Path("/proc/meminfo").read_text("ascii").splitlines():
-            name, _, rest = line.partition(":")
-            if name == "MemAvailable":
-                return int(rest.split()[0]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return 2**63
-
-
 @dataclass
 class App:
     """One run of the tool: settings, and the parts that it asks for."""
@@ -222,6 +210,7 @@ class App:
 
     def realizer(self, isolation: Isolation, *, keep_failed: bool = False) -> Realizer:
         """The realize use case, over the real world."""
+        from reprobuild.adapters.sandbox.memory import available_memory
         from reprobuild.engine.realize import Realizer
 
         return Realizer(
