@@ -177,8 +177,7 @@ def labels_side(name: str, kind: str, image: ImageSide) -> Side:
                 prefix = "runtime." if group == ".runtime." else ""
                 facts[prefix + ("isolation" if group == ".isolation." else fact)] = value
     components = {n: _labelled(n, row) for n, row in sorted(rows.items())}
-    if image.reference:
-        facts["reference"] = image.reference
+    # under which name it was found is no fact of the release
     notes = () if components else ("the image has no labels of components",)
     return Side(
         name, kind, facts, components, image=image, notes=notes,
