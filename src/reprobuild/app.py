@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reprobuild.core.files import FLAKE_FILE, LOCK_FILE
+from reprobuild.core.files import LOCK_FILE
 from reprobuild.errors import ReprobuildError
 from reprobuild.settings import Settings
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from reprobuild.adapters.store.glance import Glance
     from reprobuild.adapters.store.history import SqliteHistory
     from reprobuild.adapters.store.store import LocalStore
-    from reprobuild.core.abi import BuiltFacts
     from reprobuild.core.attachment import Attachment
     from reprobuild.core.bill import Bill
     from reprobuild.core.cubin.module import Module
@@ -129,12 +128,7 @@ class App:
         """Writes accepted heads into the flake."""
         from reprobuild.adapters.toml.edit_flake import edit_heads
 
-        files: dict[str, dict[tuple[str, str, int], str]] = {}
-        for place, commit in heads.items():
-            file = self.project.origins.get(("outputs", place[0]), FLAKE_FILE)
-            files.setdefault(file, {})[place] = commit
-        for file, edits in files.items():
-            edit_heads(self.flake_dir / file, edits)
+        edit_heads(self.flake_dir, heads, self.project.origins)
 
     def capture_checkout(self, directory: Path) -> Digest:
         """Stores a user's local checkout, for `--override`."""
@@ -311,13 +305,6 @@ class App:
         from reprobuild.core.cubin.table import kernel_table
 
         return kernel_table(self.store, tree, inflate, self.kernel_memo)
-
-    def read_abi(self, tree: Digest) -> BuiltFacts:
-        """Which ABI the files of a component's tree are of."""
-        from reprobuild.adapters.elf.read import read_elf
-        from reprobuild.engine.abi import read_abi
-
-        return read_abi(self.store, tree, read_elf, self.kernel_table(tree))
 
     def verdict(self, first: Mapping[str, Digest], second: Mapping[str, Digest]) -> Verdict:
         """What the trees (by output) of two builds of one recipe differ in, and why."""

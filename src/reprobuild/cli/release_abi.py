@@ -21,6 +21,7 @@ def abi(app: App, /, installable: str) -> None:
     """Show the runtime ABI of an output, and check that what was built is of it."""
     from reprobuild.cli.evaluation import evaluate
     from reprobuild.core.abi import Abi, contradictions, join, output_parts
+    from reprobuild.engine.abi import read_abi
 
     app, (name,) = in_flake(app, (installable,))
     with app.store.lease():
@@ -36,7 +37,7 @@ def abi(app: App, /, installable: str) -> None:
             if tree is None or not app.store.contains(tree):
                 components[component] = {"made": False, "facts": {}, "needs": {}}
                 continue
-            built = app.read_abi(tree)
+            built = read_abi(app.store, tree, app.qualification.read_elf, app.kernel_table(tree))
             wrong += [f"{component}: {line}" for line in contradictions(declared, built)]
             components[component] = {
                 "made": True,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from reprobuild.adapters.qualify.bench import HostBench
 from reprobuild.adapters.qualify.files import EvidenceFiles, read_evidence
+from reprobuild.core.abi import ElfFacts
 from reprobuild.core.evidence import Evidence
 
 
@@ -42,3 +44,10 @@ class Qualification:
         from reprobuild.adapters.docker.run import load_and_run
 
         return load_and_run(layout, reference, argv)
+
+    @staticmethod
+    def read_elf(stream: BinaryIO, path: str) -> ElfFacts | None:
+        """What an ELF file needs; None for what is none."""
+        from reprobuild.adapters.elf.read import read_elf
+
+        return read_elf(stream, path)

@@ -66,6 +66,8 @@ class _Writer:
             ("Qualification", self._qualification()),
             ("Operational checks", self._operations()),
         ):
+            while body and not body[0]:
+                body.pop(0)
             if body:
                 lines += ["", f"## {heading}", "", *body]
         return "\n".join(lines) + "\n"
