@@ -80,6 +80,10 @@ def test_a_trusted_signature_makes_records_count(
     assert counts["built"] == counts["fetched"] == 0
     again = outside(site, *words)
     assert again["added"] == {}
+    checked = site.json("--offline", "realize", "--check=closure")
+    assert checked["compared"]["different"] == {}
+    assert checked["compared"]["unknown"] == 0
+    assert checked["counts"]["checked"] > 8
 
 
 def test_a_difference_is_reported(realized: Demo, site: Demo, tmp_path: Path) -> None:

@@ -116,7 +116,8 @@ def _realize(
         caches = substitution(app, () if options["from_source"] else options["substituter"])
         caches.prefetch(graph, drvs, isolation)
         app.check_before(realizer.plan(graph, drvs, wish), graph, isolation)
-        known = known_outputs(app.store, graph.nodes) if options["from_source"] else {}
+        again = options["from_source"] or options["check"] is not None
+        known = known_outputs(app.store, graph.nodes) if again else {}
         done = realizer.realize(graph, drvs, wish)
         answer = _answer(app, targets, done)
         if options["substituter"]:
@@ -133,7 +134,7 @@ def _realize(
             app.store.set_root(*memo(app.flake_dir, names, watched, answer, key))
     if options["out_link"]:
         _link(app, Path(options["out_link"]), answer)
-    if options["from_source"]:
+    if again:
         compared = compare(done.chosen, known)
         answer["compared"] = compared.document()
         require_equal(compared)
