@@ -67,9 +67,9 @@ def test_the_lock_is_complete_and_current_without_a_network(command: Command) ->
 
 def test_debian_packages_come_from_the_release_s_own_section(lock: Lock, project: Project) -> None:
     for name, declared in project.flake.inputs.items():
-        pin = lock.inputs[name]
         if declared.kind != "deb":
             continue
+        pin = lock.inputs[name]
         assert isinstance(pin, FilesPin)
         wanted = dict(declared.wanted())
         assert {f.name: f.version for f in pin.files} == wanted
