@@ -64,7 +64,12 @@ HOMES: dict[str, tuple[str, ...]] = {
     "spdx_tools": ("adapters.sbom",),
     "tomlkit": ("adapters.toml",),
     "urllib3": ("adapters.fetch.http", "adapters.docker"),
-    "zstandard": ("adapters.builders", "adapters.oci.zstdstream", "adapters.bundle", "adapters.cubin"),
+    "zstandard": (
+        "adapters.builders",
+        "adapters.oci.zstdstream",
+        "adapters.bundle",
+        "adapters.cubin",
+    ),
 }
 
 # What a run that has nothing to do must not pay for.

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH101, PTH103, PTH108, PTH123, PTH208, SIM115, PLW0108
+# ruff: noqa: SIM115, PLW0108
 """Runs inside the sandbox, as the build: tries what must not work and prints what happened.
 
 Takes a JSON object (`port`, `abstract`, `secret`, `pid`) as its argument and prints one with an

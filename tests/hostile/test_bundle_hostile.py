@@ -323,7 +323,8 @@ def _fuzz_index(release: Release, place: Path, changes: list[tuple[int, int, byt
     if changed == raw:
         return
     digest = layout.index_digest(changed)
-    packed, signatures = compress(changed), encode({"proofs": [], "signatures": sign(SIGNER, BUNDLE, digest)})
+    packed = compress(changed)
+    signatures = encode({"proofs": [], "signatures": sign(SIGNER, BUNDLE, digest)})
     new = replace(
         trailer,
         index=len(packed),

@@ -87,7 +87,8 @@ def _wrong(
         yield Problem(
             FLAKE_FILE,
             path,
-            f"{{{placeholder.name}}} needs {lacks} in {component_file(output.described_by(component))}",
+            f"{{{placeholder.name}}} needs {lacks} in "
+            f"{component_file(output.described_by(component))}",
             expected=lacks,
         )
 

@@ -12,7 +12,7 @@ from reprobuild.errors import ReprobuildError
 
 @dataclass(frozen=True, slots=True)
 class Installable:
-    """What a user names; `component` is None for a whole output, `step` for a component's result."""
+    """What a user names; `component` is None for a whole output, `step` for a whole component."""
 
     output: str
     component: str | None = None

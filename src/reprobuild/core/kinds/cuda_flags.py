@@ -42,7 +42,7 @@ _NVCC: Rules = (
          _OBJECT),
         ("M|MM|MD|MMD|MF|MP|MT|MG|generate-dependencies.*|generate-nonsystem-dependencies.*"
          "|dependency-output|generate-dependency-targets|dependency-target-name", _SET),
-        ("time|fdevice-time-trace|dryrun|clean-targets|clean|dryrun", "says how, and makes nothing"),
+        ("time|fdevice-time-trace|dryrun|clean-targets|clean|dryrun", "makes nothing to keep"),
         ("optf|options-file", "hides options from the recipe"),
         ("pch|create-pch|use-pch|pch-dir|pch-messages", "precompiled headers outlive sources"),
         ("libdevice-directory|ldir|target-directory|target-dir|noprof|dont-use-profile",
