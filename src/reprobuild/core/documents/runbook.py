@@ -55,9 +55,9 @@ class _Writer:
 
     def text(self) -> str:
         subject = f"{self.documents.subject} " if self.documents.subject else ""
-        lines = [f"# {subject}{self.facts.title}", ""]
+        lines = [f"# {subject}{self.facts.title}"]
         if self.prose.status:
-            lines += paragraphs("**Status:** " + self._filled("status"))
+            lines += ["", *paragraphs("**Status:** " + self._filled("status"))]
         for heading, body in (
             ("TL;DR", self._start()),
             ("Artifact identity", self._identity()),
@@ -134,13 +134,14 @@ class _Writer:
             title = served.profile.title.removesuffix(" default")
             rows.append((f"{title} Compose", code(served.profile.file)))
         lines = table(["Item", "Value"], [row for row in rows if row[1]])
+        abi = " and the runtime ABI" if facts.declared.abi else ""
         return [
             *lines,
             "",
             *paragraphs(
                 "The image's labels record every base commit, pull-request head, integration "
-                "tree, patch digest, dependency revision and the runtime ABI. Its packages are "
-                "compiled artifacts: there is no source mount and no import overlay."
+                f"tree, patch digest{' and' if not abi else ','} dependency revision{abi}. Its "
+                "packages are compiled artifacts: there is no source mount and no import overlay."
             ),
         ]
 
