@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from reprobuild.engine.verdict import Verdict
     from reprobuild.ports import Fetcher, Reporter
 
-MINIMUM_SPACE = 2 * 2**30
+MINIMUM_SPACE = 512 * 2**20
 """Bytes that must be free before anything is built."""
 
 

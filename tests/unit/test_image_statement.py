@@ -102,7 +102,8 @@ def test_every_file_that_differs_is_named(store: MemoryStore, tmp_path: Path) ->
         entry(b"owner"), entry(b"x", kind="x", mode=0o755),
     )}  # fmt: skip
     found = {e.path: e for e in (
-        entry(b"same"), entry(b"more"), entry(b"kind", kind="l"), entry(b"content", content="1" * 64),
+        entry(b"same"), entry(b"more"), entry(b"kind", kind="l"),
+        entry(b"content", content="1" * 64),
         entry(b"mode", mode=0o600), entry(b"owner", uid=7), entry(b"x", mode=0o755),
     )}  # fmt: skip
     assert compare("demo", expected, found) == [
