@@ -16,6 +16,7 @@ from reprobuild.engine.recall import memo_name, recall, root_name
 from reprobuild.engine.results import memo
 
 TREE = Digest("ab" * 32)
+DRV = Digest("cd" * 32)
 WISHES: dict[str, Any] = {"isolation": None}
 
 
@@ -25,12 +26,16 @@ class Store:
     def __init__(self) -> None:
         self.roots: dict[str, bytes] = {}
         self.trees = {TREE.hex}
+        self.drvs = {DRV.hex}
 
     def root(self, name: str) -> bytes | None:
         return self.roots.get(name)
 
     def has_tree(self, hex_digest: str) -> bool:
         return hex_digest in self.trees
+
+    def has_realized(self, hex_digest: str) -> bool:
+        return hex_digest in self.drvs
 
 
 @pytest.fixture
@@ -48,7 +53,7 @@ def project(tmp_path: Path) -> Path:
 def remember(store: Store, project: Path, *installables: str) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "counts": {"built": 3},
-        "outputs": {"demo": {"tree": str(TREE), "path": str(project / "result")}},
+        "outputs": {"demo": {"drv": str(DRV), "tree": str(TREE), "path": str(project / "result")}},
     }
     key = fingerprint(project, ["notes"], WISHES)
     name, document = memo(project, installables, ["notes"], answer, key)
@@ -108,6 +113,57 @@ def test_is_silent_when_a_tree_is_gone(project: Path) -> None:
     store = Store()
     remember(store, project)
     store.trees.clear()
+    assert recall(store, project, [], WISHES) is None
+
+
+def test_is_silent_when_the_record_is_gone(project: Path) -> None:
+    store = Store()
+    remember(store, project)
+    store.drvs.clear()
+    assert recall(store, project, [], WISHES) is None
+
+
+def as_link(target: str) -> Callable[[Path], object]:
+    def change(path: Path) -> None:
+        path.unlink()
+        path.symlink_to(target)
+
+    return change
+
+
+def as_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def as_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "endless": as_link("/dev/zero"),
+    "fifo": as_fifo,
+    "directory": as_directory,
+    "loop": as_link("a.toml"),
+    "long": lambda p: p.write_bytes(b"#" * (4 * 2**20 + 1)),
+}
+
+
+@pytest.mark.parametrize("oddity", list(ODD))
+def test_what_is_no_plain_file_never_has_an_answer(project: Path, oddity: str) -> None:
+    ODD[oddity](project / "derivations/a.toml")
+    store = Store()
+    remember(store, project)
+    assert recall(store, project, [], WISHES) is None
+
+
+def test_derivations_that_is_no_directory_never_has_an_answer(project: Path) -> None:
+    (project / "derivations/a.toml").unlink()
+    (project / "derivations").rmdir()
+    (project / "derivations").write_text("")
+    store = Store()
+    remember(store, project)
     assert recall(store, project, [], WISHES) is None
 
 

@@ -9,6 +9,7 @@ changed key only means that the slow way is taken, which may still find nothing 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,31 +21,62 @@ DOMAIN = "reprobuild/fingerprint/v0"
 _PACKAGE = str(Path(__file__).parents[1])
 _CACHE = "__pycache__"
 _FILES = ("flake-like.toml", "flake-like.lock")
+_LARGEST = 4 * 2**20
+"""Bytes of a project file; a longer one is for the loader to judge."""
 
 
 def fingerprint(directory: Path, watched: Iterable[str], wishes: Value) -> Digest:
     """The key of a project directory.
 
-    `watched` are paths below it that count by stat data; `wishes` whatever else decides.
+    `watched` are paths below it that count by stat data; `wishes` whatever else decides. Raises
+    nothing: what cannot be read, is no plain file or is too long makes a key that equals no other,
+    so that the slow way is taken, whose loader says what is wrong.
     """
+    try:
+        return _fingerprint(directory, watched, wishes)
+    except (OSError, _Odd):
+        return Digest(os.urandom(32).hex())
+
+
+class _Odd(Exception):
+    """Something that is no plain file of a decent size."""
+
+
+def _fingerprint(directory: Path, watched: Iterable[str], wishes: Value) -> Digest:
     parts: list[bytes] = [__version__.encode(), encode(wishes), _stat_digest(_PACKAGE).raw]
     names = [*_FILES, *(f"derivations/{name}" for name in _component_files(directory))]
     for name in names:
-        try:
-            with (directory / name).open("rb") as file:
-                parts += (name.encode(), Digest.of(file.read()).raw)
-        except FileNotFoundError:
-            parts += (name.encode(), b"")
+        parts += (os.fsencode(name), _content(directory / name))
     for path in sorted(set(watched)):
-        parts += (path.encode(), _stat_digest(os.fspath(directory / path)).raw)
+        parts += (os.fsencode(path), _stat_digest(os.fspath(directory / path)).raw)
     return tagged(DOMAIN, b"".join(len(part).to_bytes(4, "big") + part for part in parts))
+
+
+def _content(path: Path) -> bytes:
+    """The digest of a file's bytes, nothing for one that is absent; a FIFO does not hold us up."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+            raise _Odd
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            data = file.read(_LARGEST + 1)
+    finally:
+        os.close(fd)
+    if len(data) > _LARGEST:
+        raise _Odd
+    return Digest.of(data).raw
 
 
 def _component_files(directory: Path) -> list[str]:
     try:
-        return sorted(p.name for p in (directory / "derivations").iterdir() if p.suffix == ".toml")
+        paths = list((directory / "derivations").iterdir())
     except FileNotFoundError:
         return []
+    return sorted(path.name for path in paths if path.name.endswith(".toml"))
 
 
 def _stat_digest(top: str) -> Digest:
@@ -62,14 +94,14 @@ def _stat_digest(top: str) -> Digest:
             if entry.name == _CACHE:
                 continue  # written by Python itself, whenever it likes
             is_directory = entry.is_dir(follow_symlinks=False)
-            stat = entry.stat(follow_symlinks=False)
+            seen = entry.stat(follow_symlinks=False)
             if is_directory:
                 # Its names are listed anyway; its times move when Python writes a cache into it.
-                lines.append(f"{entry.path} {stat.st_mode}")
+                lines.append(f"{entry.path} {seen.st_mode}")
                 stack.append(entry.path)
                 continue
             lines.append(
-                f"{entry.path} {stat.st_mode} {stat.st_size} {stat.st_ino} "
-                f"{stat.st_mtime_ns} {stat.st_ctime_ns}"
+                f"{entry.path} {seen.st_mode} {seen.st_size} {seen.st_ino} "
+                f"{seen.st_mtime_ns} {seen.st_ctime_ns}"
             )
     return Digest.of("\n".join(lines).encode("utf-8", "surrogateescape"))

@@ -27,6 +27,10 @@ class Glance(Protocol):
         """Whether a tree is here."""
         ...
 
+    def has_realized(self, hex_digest: str) -> bool:
+        """Whether the record is here that was chosen for a derivation."""
+        ...
+
 
 def root_name(installable: str, directory: Path) -> str:
     """The root of an installable of the flake at `directory`."""
@@ -52,6 +56,10 @@ def recall(
     answer: dict[str, Any] = memo["answer"]
     trees = [entry["tree"].removeprefix(Digest.PREFIX) for entry in answer["outputs"].values()]
     if not all(store.has_tree(tree) for tree in trees):
+        return None
+    # Other commands go by the record: what they cannot find must not be called made.
+    drvs = [entry["drv"].removeprefix(Digest.PREFIX) for entry in answer["outputs"].values()]
+    if not all(store.has_realized(drv) for drv in drvs):
         return None
     if not all(Path(entry["path"]).exists() for entry in answer["outputs"].values()):
         return None

@@ -1,4 +1,5 @@
-"""A look into a store that costs next to nothing: a root's document, and whether a tree is there.
+"""A look into a store that costs next to nothing: a root's document, and whether a tree
+or a record is there.
 
 A run with nothing to do needs no more, and should not pay for importing the rest of the store.
 It takes no lease: what a root keeps is not collected.
@@ -28,3 +29,14 @@ class Glance:
     def has_tree(self, hex_digest: str) -> bool:
         """Whether a tree's node is here; by the store's commit order the rest then is, too."""
         return Path(self._layout.tree(hex_digest)).exists()
+
+    def has_realized(self, hex_digest: str) -> bool:
+        """Whether a derivation's chosen record is here (see `Records.chosen`)."""
+        try:
+            text = self._layout.chosen(hex_digest).read_bytes()[:200]
+        except OSError:
+            return False
+        action, _, record = text.decode("ascii", "replace").removesuffix("\n").partition("/")
+        if len(action) != len(hex_digest) or len(record) != len(hex_digest):
+            return False
+        return (self._layout.records(action) / record).is_file()
