@@ -156,13 +156,13 @@ def released(
     )["out"]
     sealed = builtins()["layer"].build({"name": "statement"}, {"tree": inside, **beneath}, store)
     given = {**labels_of(stated), **(labels or {})}
-    tree_labels = {f"{PREFIX}.demo.tree": "tree-0"}
+    tree_labels = {f"{PREFIX}.demo.tree": "whole-0"}
     for key in [k for k, v in given.items() if v is None]:
         tree_labels.pop(key, None)
     return image(
         store,
         {"demo": change(own) if change is not None else own, "statement": sealed},
-        beneath,
+        {**beneath, "whole-0": inputs["tree-demo"]},
         config={"labels": {k: v for k, v in given.items() if v is not None}},
         tree_labels=tree_labels,
         reference="example/demo:v1",

@@ -1,0 +1,168 @@
+"""What other tools unpack is what was declared, file by file; and nothing else is in an image."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from fakes.memory_store import MemoryStore
+from reprobuild.adapters.builders.decompress import decompressed
+from reprobuild.adapters.docker.push import RegistrySink
+from reprobuild.adapters.oci.delivery import Images
+from reprobuild.adapters.oci.layout import open_layout, read_layout
+from reprobuild.adapters.oci.statement import read_statement
+from reprobuild.adapters.oci.storelayout import read_image
+from reprobuild.core import filelist
+from reprobuild.core.digest import Digest
+from support.archives import tar_entry
+from support.demo import Demo, needs_sandbox
+from support.images import foreign_image
+from support.registry import running
+from support.released import INSTALLED, released
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> MemoryStore:
+    return MemoryStore(tmp_path / "store")
+
+
+def run(*words: str | Path) -> str:
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def base(store: MemoryStore) -> Digest:
+    """A merged /usr, a 0700 /root, a sticky /tmp."""
+    return foreign_image(
+        store,
+        [[
+            tar_entry("lib", kind=tarfile.SYMTYPE, link="usr/lib"),
+            tar_entry("usr/lib/libc.so", b"c"),
+            tar_entry("root", kind=tarfile.DIRTYPE, mode=0o700),
+            tar_entry("tmp", kind=tarfile.DIRTYPE, mode=0o1777),
+        ]],
+    )  # fmt: skip
+
+
+def over_base(store: MemoryStore) -> Digest:
+    files = {**INSTALLED, "lib/demo.so": b"so", "root/.profile": b"x", "opt/secret": b"s",
+             "tmp/kept": b"t"}  # fmt: skip
+    owners = {"opt/secret": {"mode": "4750", "uid": 12, "gid": 34}}
+    return released(store, installed=files, base=base(store), owners=owners)  # type: ignore[arg-type]
+
+
+def check_unpacked(layout: Path, root: Path) -> None:
+    """Every listed entry lies there with its content, mode and owner; and what is beneath too."""
+    with open_layout(layout) as files:
+        inside = read_statement(files, read_layout(files))
+    seen = 0
+    for listing in inside.files.values():
+        for entry in filelist.parse(listing):
+            path = root / entry.path.decode()
+            found = path.lstat()
+            if entry.kind == filelist.LINK:
+                assert os.fsencode(path.readlink()) == entry.target
+                continue
+            assert found.st_mode & 0o7777 == entry.mode, entry
+            if os.geteuid() == 0:
+                assert (found.st_uid, found.st_gid) == (entry.uid, entry.gid), entry
+            if entry.kind != filelist.DIRECTORY:
+                seen += 1
+                import hashlib
+
+                assert hashlib.sha256(path.read_bytes()).hexdigest() == entry.content
+    assert seen == len(INSTALLED) + 4 - 1  # one of them is a link
+    assert (root / "lib").is_symlink()
+    assert (root / "usr/lib/demo.so").read_bytes() == b"so"
+    assert (root / "usr/lib/libc.so").read_bytes() == b"c"
+    assert (root / "root").stat().st_mode & 0o7777 == 0o700
+    assert (root / "tmp").stat().st_mode & 0o7777 == 0o1777
+    if os.geteuid() == 0:
+        assert (root / "opt/secret").stat().st_mode & 0o7777 == 0o4750
+
+
+@pytest.mark.skipif(not shutil.which("umoci"), reason="umoci is not installed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="owners need root")
+def test_umoci_unpacks_owners_and_modes(store: MemoryStore, tmp_path: Path) -> None:
+    layout = store.materialise(over_base(store))
+    Images().verify(layout)
+    Images().save(layout, tmp_path / "layout", form="oci-dir", reference="demo:1")
+    run("umoci", "unpack", "--image", f"{tmp_path}/layout:demo:1", tmp_path / "out")
+    check_unpacked(layout, tmp_path / "out/rootfs")
+
+
+@pytest.mark.skipif(not shutil.which("buildah"), reason="buildah is not installed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="owners need root")
+def test_buildah_takes_it_as_it_is(store: MemoryStore, tmp_path: Path) -> None:
+    layout = store.materialise(over_base(store))
+    facts = Images().inspect(layout)
+    Images().save(layout, tmp_path / "layout", form="oci-dir", reference="demo:1")
+    storage = ["--root", tmp_path / "root", "--runroot", tmp_path / "run", "--storage-driver",
+               "vfs"]  # fmt: skip
+    name = run("buildah", *storage, "from", f"oci:{tmp_path}/layout:demo:1").strip()
+    try:
+        seen = json.loads(run("buildah", *storage, "inspect", name))
+        assert seen["FromImageDigest"] == str(facts.manifest_digest)
+        assert seen["FromImageID"] == facts.config_digest.hex
+        assert seen["OCIv1"]["rootfs"]["diff_ids"] == [str(la.diff_id) for la in facts.layers]
+        check_unpacked(layout, Path(run("buildah", *storage, "mount", name).strip()))
+    finally:
+        subprocess.run(["buildah", *map(str, storage), "rm", "--all"], check=False)
+
+
+@pytest.mark.skipif(not shutil.which("skopeo"), reason="skopeo is not installed")
+def test_registry_and_skopeo_agree(store: MemoryStore, tmp_path: Path) -> None:
+    tree = over_base(store)
+    facts = read_image(store, tree)
+    with running(tmp_path) as host:
+        RegistrySink(backoff=0).put(store.materialise(tree), f"{host}/demo:1")
+        seen = json.loads(run("skopeo", "inspect", "--tls-verify=false", f"docker://{host}/demo:1"))
+        assert seen["Digest"] == str(facts.manifest_digest)
+        assert seen["Layers"] == [str(la.digest) for la in facts.layers]
+        copied = f"oci:{tmp_path}/copied:1"
+        run("skopeo", "copy", "--src-tls-verify=false", f"docker://{host}/demo:1", copied)
+    again = Images().verify(tmp_path / "copied").facts
+    assert (again.manifest_digest, again.config_digest) == (
+        facts.manifest_digest, facts.config_digest,
+    )  # fmt: skip
+
+
+@needs_sandbox
+def test_nothing_of_the_building_machine_is_inside(realized: Demo, tmp_path: Path) -> None:
+    """No path, host name, user or key of this machine, in no layer and no document."""
+    realized.run("key", "generate")
+    target = tmp_path / "image"
+    realized.run("image", "save", "-o", str(target), "--format", "oci-dir")
+    realized.run("image", "attest", "-o", str(tmp_path / "image"))
+    secret = (realized.path.parent / ".config/reprobuild/keys/default.pem").read_bytes()
+    tokens = {
+        "project": str(realized.path), "store": str(realized.store), "tests": str(tmp_path),
+        "home": str(Path.home()) + "/", "checkout": str(Path(__file__).parents[2]),
+        "key": secret.splitlines()[1].decode(), "private": "PRIVATE KEY",
+        "login": '"auths"',
+    }  # fmt: skip
+    if len(socket.gethostname()) > 5:
+        tokens["host"] = socket.gethostname()
+    files = [p for p in (*target.rglob("*"), *tmp_path.glob("image.*")) if p.is_file()]
+    assert len(files) > 8
+    for path in files:
+        packed = path.read_bytes()
+        texts = [packed, decompressed(io.BytesIO(packed), packed[:8]).read()]
+        for name, token in tokens.items():
+            assert not any(token.encode() in text for text in texts), (path.name, name)
+
+
+@needs_sandbox
+def test_labels_fit_into_what_a_daemon_takes(realized: Demo) -> None:
+    labels = realized.json("image", "inspect")["labels"]
+    assert sum(len(k) + len(v) for k, v in labels.items()) < 32 * 1024
+    assert all(len(v) < 4096 for v in labels.values())
