@@ -57,7 +57,7 @@ def over_base(store: MemoryStore) -> Digest:
     files = {**INSTALLED, "lib/demo.so": b"so", "root/.profile": b"x", "opt/secret": b"s",
              "tmp/kept": b"t"}  # fmt: skip
     owners = {"opt/secret": {"mode": "4750", "uid": 12, "gid": 34}}
-    return released(store, installed=files, base=base(store), owners=owners)  # type: ignore[arg-type]
+    return released(store, installed=files, base=base(store), owners=owners)
 
 
 def check_unpacked(layout: Path, root: Path) -> None:
@@ -106,7 +106,7 @@ def test_buildah_takes_it_as_it_is(store: MemoryStore, tmp_path: Path) -> None:
     layout = store.materialise(over_base(store))
     facts = Images().inspect(layout)
     Images().save(layout, tmp_path / "layout", form="oci-dir", reference="demo:1")
-    storage = ["--root", tmp_path / "root", "--runroot", tmp_path / "run", "--storage-driver",
+    storage: list[str | Path] = ["--root", tmp_path / "root", "--runroot", tmp_path / "run", "--storage-driver",
                "vfs"]  # fmt: skip
     name = run("buildah", *storage, "from", f"oci:{tmp_path}/layout:demo:1").strip()
     try:
