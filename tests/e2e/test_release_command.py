@@ -353,6 +353,20 @@ def test_documents_of_open_outputs_are_made_anywhere(tmp_path: Path) -> None:
     assert said.status == 0, said
 
 
+def test_open_outputs_are_compared_by_what_they_state(tmp_path: Path) -> None:
+    at = ("-C", str(ROOT), "--store", str(tmp_path / "store"))
+    said = cli(*at, "--json", "diff", R18, R21)
+    assert said.status == 0, said
+    b12x = said.document["components"]["b12x"]
+    assert "c25cdba2c1df7a69b2d7771e4243e12a8fbf19d5" in json.dumps(b12x["base"])
+    assert "f6dc512eb13ac2c09b2bf53656c704081af64361" in json.dumps(b12x["tree"])
+    numbers = json.dumps(b12x["heads"])
+    assert all(str(number) in numbers for number in (145, 221, 230, 243, 246, 247))
+    text = cli(*at, "diff", R18, R21).out
+    for fact in ("−#294", "+#485", "2026-08-18 → 2026-08-27", "what is stated is compared"):
+        assert fact in " ".join(text.split()), fact
+
+
 def test_without_a_mirror_the_remote_is_named(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("")

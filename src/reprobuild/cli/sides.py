@@ -110,7 +110,20 @@ def _evaluated(app: App, text: str, name: str, kind: str) -> Read:
         verify_program=app.verify_program,
     )
     reader = SideReader(project.flake, evaluator, project.lock, app.world.store, _image_reader(app))
-    loaded = reader.load(text or str(installable), kind, installable.component)
+    try:
+        loaded = reader.load(text or str(installable), kind, installable.component)
+    except ReprobuildError as error:
+        if error.code not in ("E-OUTPUT-OPEN", "E-LOCK-MISSING", "E-LOCK-STALE"):
+            raise
+        if installable.component is not None or evaluator.output.release is None:
+            raise
+        from reprobuild.core.diff.stated import stated_side
+        from reprobuild.core.documents.facts import release_facts
+        from reprobuild.engine.diff_loaded import Loaded
+
+        facts = release_facts(project.flake, project.components, project.lock, installable.output)
+        side = stated_side(text or installable.output, facts, error.message)
+        loaded = Loaded(side, store=app.world.store)
     return Read(loaded, app.world.sources(), app.world.patches(), app.world.store)
 
 
