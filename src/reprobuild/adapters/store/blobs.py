@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -56,6 +57,24 @@ def damaged(kind: str, hex_digest: str, path: str | Path, reason: str) -> Reprob
         path=str(path),
         reason=reason,
     )
+
+
+def content_problem(path: str, hex_digest: str) -> str:
+    """Why a file's content is not what its digest names; empty when it is."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            data = file.read(CHUNK)
+            if len(data) < CHUNK:
+                found = digest_hex(data)
+            else:
+                hasher = new_hasher()
+                while data:
+                    hasher.update(data)
+                    data = file.read(4 * CHUNK)
+                found = hasher.hexdigest()
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+    return "" if found == hex_digest else f"its content has the digest {found}"
 
 
 class VerifyingReader(io.RawIOBase):
@@ -113,20 +132,43 @@ class Blobs:
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
         self._layout = staging.layout
+        self._confirmed: set[str] = set()
 
     def present(self, hex_digest: str, executable: bool, size: int) -> bool:
-        """Whether the blob is here, with the right size; raises E-STORE-DAMAGED for another."""
+        """Whether the blob is here; raises E-STORE-DAMAGED for another size or content.
+
+        The content is read where the file's time or mode is not what every blob has: something
+        has written to it. Who brings the content asks `holds`.
+        """
+        return self._find(hex_digest, executable, size, read=False)
+
+    def holds(self, hex_digest: str, executable: bool, size: int) -> bool:
+        """`present`, with the content read once in this object's life.
+
+        To be asked before content in hand is dropped because it is here already: a rebuild must
+        not confirm a blob that rotted.
+        """
+        return self._find(hex_digest, executable, size, read=True)
+
+    def _find(self, hex_digest: str, executable: bool, size: int, *, read: bool) -> bool:
         if self._staging.blob(hex_digest, executable) is not None:
             return True
         path = self._layout.blob(hex_digest, executable)
         try:
-            found = os.stat(path, follow_symlinks=False).st_size
+            info = os.stat(path, follow_symlinks=False)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return self._staging.blob(hex_digest, executable) is not None
             raise
-        if found != size:
-            raise damaged("blob", hex_digest, path, f"{found} bytes instead of {size}")
+        if info.st_size != size:
+            raise damaged("blob", hex_digest, path, f"{info.st_size} bytes instead of {size}")
+        mode = 0o555 if executable else 0o444
+        touched = info.st_mtime_ns != durable.EPOCH_NS or stat.S_IMODE(info.st_mode) != mode
+        if (read or touched) and path not in self._confirmed:
+            reason = content_problem(path, hex_digest)
+            if reason:
+                raise damaged("blob", hex_digest, path, reason)
+            self._confirmed.add(path)
         self._staging.touch(path)
         return True
 
@@ -155,7 +197,7 @@ class Blobs:
     def add_bytes(self, data: bytes | bytearray | memoryview, executable: bool) -> str:
         """Stores `data` unless it is here; its digest."""
         hex_digest = digest_hex(data)
-        if not self.present(hex_digest, executable, len(data)):
+        if not self.holds(hex_digest, executable, len(data)):
             self.stage(hex_digest, data, executable)
         return hex_digest
 
@@ -204,7 +246,7 @@ class Blobs:
             finally:
                 os.close(fd)
             hex_digest = hasher.hexdigest()
-            if self.present(hex_digest, executable, total):
+            if self.holds(hex_digest, executable, total):
                 durable.forget(path)
             else:
                 self._staging.add_blob(hex_digest, executable, path)

@@ -139,7 +139,7 @@ class Capture:
         self._check_unchanged(fd, name, before, done)
         data = self._buffer[:size]
         hex_digest = digest_hex(data)
-        if not self._blobs.present(hex_digest, executable, size):
+        if not self._blobs.holds(hex_digest, executable, size):
             self._blobs.stage(hex_digest, data, executable)
         return hex_digest
 
@@ -155,7 +155,7 @@ class Capture:
             raise self._unreadable(name, error) from error
         self._check_unchanged(fd, name, before, total)
         hex_digest = hasher.hexdigest()
-        if self._blobs.present(hex_digest, executable, total):
+        if self._blobs.holds(hex_digest, executable, total):
             return hex_digest
         os.lseek(fd, 0, os.SEEK_SET)
         with open(fd, "rb", buffering=0, closefd=False) as source:

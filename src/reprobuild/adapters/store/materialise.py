@@ -10,11 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from pathlib import Path
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.blobs import CHUNK, Blobs, damaged, digest_hex, new_hasher
 from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack, remove_tree
+from reprobuild.adapters.store.made import MadeCheck
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.digest import Digest
@@ -24,18 +26,25 @@ _CANNOT_LINK = (errno.EMLINK, errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.
 
 
 class Materialiser:
-    """Makes materialised/<tree>, materialised/<blob>.f and .x."""
+    """Makes materialised/<tree>, materialised/<blob>.f and .x; one for each opened store.
+
+    What an earlier process made is checked before it is first handed out (made.py). If it is not
+    what it should be, it is removed and made again of the blobs, which are verified by that.
+    """
 
     def __init__(self, staging: Staging, blobs: Blobs, trees: Trees) -> None:
         self._staging = staging
         self._blobs = blobs
         self._trees = trees
         self._home = staging.layout.directory("materialised")
+        self._check = MadeCheck(staging, trees)
+        self._sound: set[str] = set()
+        self._checking = threading.Lock()
 
     def tree(self, digest: Digest) -> Path:
         """The directory of a tree; raises E-STORE-MISSING, E-STORE-DAMAGED, E-STORE-WRITE."""
         final = self._home / digest.hex
-        if final.is_dir():
+        if self._usable(final, Directory(digest)):
             return final
         self._trees.get(digest)
         self._staging.barrier()
@@ -48,12 +57,13 @@ class Materialiser:
             except BaseException:
                 discard(building)
                 raise
+        self._sound.add(final.name)
         return final
 
     def blob(self, digest: Digest, executable: bool) -> Path:
         """The file of a blob."""
         final = self._home / (digest.hex + (".x" if executable else ".f"))
-        if final.exists():
+        if final.name in self._sound and final.exists():
             return final
         self._staging.barrier()
         fd, _ = self._blobs.open_fd(digest.hex)
@@ -62,6 +72,8 @@ class Materialiser:
         finally:
             os.close(fd)
         entry = File(digest, size, executable)
+        if self._usable(final, entry):
+            return final
         self._blobs.ensure_mode(entry)
         self._staging.barrier()
         building = self._building()
@@ -77,7 +89,40 @@ class Materialiser:
                 raise
             finally:
                 os.close(home)
+        self._sound.add(final.name)
         return final
+
+    def _usable(self, final: Path, entry: Directory | File) -> bool:
+        """Whether `final` is there and sound; what is there and is not is removed."""
+        while True:
+            try:
+                before = os.lstat(final)
+            except FileNotFoundError:
+                return False
+            if final.name in self._sound:
+                return True
+            with self._checking:
+                if final.name in self._sound:
+                    continue
+                if self._check.sound(final, entry):
+                    self._sound.add(final.name)
+                    return True
+                with durable.writing(self._home, f"{final.name}, which is damaged"):
+                    self._put_away(final, before)
+
+    def _put_away(self, final: Path, before: os.stat_result) -> None:
+        try:
+            if not os.path.samestat(os.lstat(final), before):
+                return  # another process has made it again
+            # Renamed first: one that is half gone must not be taken for whole after a crash.
+            dead = self._building()
+            durable.rename(final, dead)
+        except FileNotFoundError:
+            return
+        if stat.S_ISDIR(before.st_mode):
+            discard(dead)
+        else:
+            durable.forget(dead)
 
     def _building(self) -> Path:
         # Beside its final name, since moving a read-only directory to another parent is refused.

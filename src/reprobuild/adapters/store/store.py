@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -23,6 +24,7 @@ from reprobuild.errors import ReprobuildError
 if TYPE_CHECKING:
     from reprobuild.adapters.store.gc import Collection
     from reprobuild.adapters.store.info import Info
+    from reprobuild.adapters.store.materialise import Materialiser
     from reprobuild.adapters.store.verify_report import Report
 
 
@@ -112,16 +114,18 @@ class LocalStore:
             return Capture(self._blobs, self._trees, directory, limit).run()
 
     def materialise(self, tree: Digest) -> Path:
-        """The tree as a read-only directory, verified while it is made."""
-        from reprobuild.adapters.store.materialise import Materialiser
-
-        return Materialiser(self._staging, self._blobs, self._trees).tree(tree)
+        """The tree as a read-only directory, verified when it is made or first used here."""
+        return self._materialiser.tree(tree)
 
     def materialise_blob(self, digest: Digest, *, executable: bool) -> Path:
-        """The blob as a read-only file, verified while it is made."""
+        """The blob as a read-only file, verified when it is made or first used here."""
+        return self._materialiser.blob(digest, executable)
+
+    @cached_property
+    def _materialiser(self) -> Materialiser:
         from reprobuild.adapters.store.materialise import Materialiser
 
-        return Materialiser(self._staging, self._blobs, self._trees).blob(digest, executable)
+        return Materialiser(self._staging, self._blobs, self._trees)
 
     def barrier(self) -> None:
         """All that was added or found present through this object is named and durable."""

@@ -20,6 +20,7 @@ class Trees:
         self._staging = staging
         self._blobs = blobs
         self._layout = staging.layout
+        self._confirmed: set[str] = set()
 
     def contains(self, hex_digest: str) -> bool:
         """Whether the tree is here; by the order of commits it is then complete."""
@@ -58,6 +59,7 @@ class Trees:
         data = tree.encode()
         digest = tagged(DOMAIN, data)
         if self.contains(digest.hex):
+            self._confirm(digest, data)
             return digest
         path = self._staging.temporary()
         fd = durable.create(path)
@@ -74,6 +76,15 @@ class Trees:
         self._staging.add_tree(digest.hex, path, children)
         return digest
 
+    def _confirm(self, digest: Digest, data: bytes) -> None:
+        """Raises E-STORE-DAMAGED when the node that is here is another: it must not be kept."""
+        if digest.hex in self._confirmed:
+            return
+        found, path = self._read(digest.hex)
+        if found != data:
+            raise damaged("tree", digest.hex, path, "its content has another digest")
+        self._confirmed.add(digest.hex)
+
     def add_all(self, nodes: Mapping[Digest, Tree]) -> None:
         """Stores nodes, children first.
 
@@ -82,6 +93,8 @@ class Trees:
         """
         for digest, tree in children_first(nodes):
             if self.contains(digest.hex):
+                if tree.digest == digest:
+                    self._confirm(digest, tree.encode())
                 continue
             if tree.digest != digest:
                 raise ReprobuildError(

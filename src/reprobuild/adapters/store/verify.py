@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from reprobuild.adapters.store import durable
+from reprobuild.adapters.store.blobs import content_problem
 from reprobuild.adapters.store.info import listing
 from reprobuild.adapters.store.layout import BESIDE, DIRECTORIES, Layout
 from reprobuild.adapters.store.names import root_name
@@ -23,7 +24,7 @@ from reprobuild.adapters.store.records import (
 )
 from reprobuild.adapters.store.roots import parse_keep
 from reprobuild.adapters.store.verify_made import check_materialised
-from reprobuild.adapters.store.verify_report import Known, Problem, Report, content_problem
+from reprobuild.adapters.store.verify_report import Known, Problem, Report
 from reprobuild.core.digest import Digest, tagged
 from reprobuild.core.tree import DOMAIN, Directory, File, decode
 from reprobuild.errors import ReprobuildError

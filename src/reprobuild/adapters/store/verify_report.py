@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reprobuild.adapters.store.blobs import CHUNK, digest_hex, new_hasher
 from reprobuild.core.tree import Tree
 
 
@@ -50,21 +49,3 @@ class Known:
     trees: dict[str, Tree] = field(default_factory=dict)
     drvs: set[str] = field(default_factory=set)
     records: set[tuple[str, str]] = field(default_factory=set)
-
-
-def content_problem(path: str, hex_digest: str) -> str:
-    """Why a file's content is not what its digest names; empty when it is."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            data = file.read(CHUNK)
-            if len(data) < CHUNK:
-                found = digest_hex(data)
-            else:
-                hasher = new_hasher()
-                while data:
-                    hasher.update(data)
-                    data = file.read(4 * CHUNK)
-                found = hasher.hexdigest()
-    except OSError as error:
-        return f"unreadable: {error.strerror}"
-    return "" if found == hex_digest else f"its content has the digest {found}"

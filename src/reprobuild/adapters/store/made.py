@@ -1,0 +1,168 @@
+"""Whether a materialised tree or blob still is what it was made as.
+
+A build mounts what lies under materialised/ and takes it for its input, so what was made by an
+earlier run is looked at once a process before it is handed out: every name, kind, link, mode and
+time, and every byte. That costs one reading, so a fingerprint of all inodes (number, size, mode,
+times) is kept under cache/made/; ctime moves with any write, and cannot be set back, so a tree
+whose fingerprint is the same needs no second reading. What rots below the file system moves no
+time: `store verify` is for that.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from blake3 import blake3
+
+from reprobuild.adapters.store import durable
+from reprobuild.adapters.store.blobs import content_problem
+from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack, MovedError
+from reprobuild.adapters.store.staging import Staging
+from reprobuild.adapters.store.trees import Trees
+from reprobuild.core.digest import Digest
+from reprobuild.core.tree import Directory, Entry, File, Symlink
+
+_SETTLED_NS = 2 * 10**9
+"""A write this soon after a look may leave the times as they were: then no fingerprint is kept."""
+
+
+class _Unsound(Exception):
+    """Something is not as it was made."""
+
+
+class MadeCheck:
+    """Looks at what lies under materialised/."""
+
+    def __init__(self, staging: Staging, trees: Trees) -> None:
+        self._staging = staging
+        self._trees = trees
+        self._home = staging.layout.directory("cache") / "made"
+
+    def sound(self, path: Path, entry: Directory | File) -> bool:
+        """Whether `path` holds exactly `entry`; remembers the answer by fingerprint.
+
+        Raises E-STORE-MISSING or E-STORE-DAMAGED for a directory node that cannot be read.
+        """
+        try:
+            before, newest = _fingerprint(path)
+            if self._remembered(path.name) == before:
+                return True
+            if isinstance(entry, Directory):
+                self._tree(path, entry.digest)
+            else:
+                _file(str(path), os.lstat(path), entry)
+            after, _ = _fingerprint(path)
+        except (_Unsound, MovedError, OSError):
+            return False
+        if after != before:
+            return False
+        if newest + _SETTLED_NS < time.time_ns():
+            self._remember(path.name, before)
+        return True
+
+    def _tree(self, path: Path, digest: Digest) -> None:
+        inodes: set[int] = set()
+        with DirStack(os.open(path, DIRECTORY)) as stack:
+            frames = [self._directory(stack.top, digest, inodes)]
+            while frames:
+                if frames[-1]:
+                    name, child = frames[-1].pop()
+                    stack.push(os.open(name, DIRECTORY, dir_fd=stack.top))
+                    frames.append(self._directory(stack.top, child, inodes))
+                    continue
+                frames.pop()
+                if frames:
+                    stack.pop()
+
+    def _directory(self, fd: int, digest: Digest, inodes: set[int]) -> list[tuple[bytes, Digest]]:
+        _constant(os.fstat(fd), 0o555)
+        entries = self._trees.get(digest).entries
+        if sorted(os.fsencode(name) for name in os.listdir(fd)) != [name for name, _ in entries]:
+            raise _Unsound
+        below: list[tuple[bytes, Digest]] = []
+        for name, entry in entries:
+            if isinstance(entry, Directory):
+                below.append((name, entry.digest))
+                continue
+            info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            _leaf(fd, name, info, entry)
+            if isinstance(entry, File):
+                if info.st_ino in inodes:
+                    raise _Unsound
+                inodes.add(info.st_ino)
+        return below
+
+    # -- what was seen -------------------------------------------------------------------------
+
+    def _remembered(self, name: str) -> bytes:
+        try:
+            return (self._home / name).read_bytes()
+        except OSError:
+            return b""
+
+    def _remember(self, name: str, fingerprint: bytes) -> None:
+        # Losing it costs one reading, so neither a sync nor a failure matters.
+        with suppress(OSError):
+            durable.ensure_directory(self._home)
+            temporary = self._staging.temporary()
+            fd = durable.create(temporary)
+            try:
+                durable.write(fd, fingerprint)
+            finally:
+                os.close(fd)
+            durable.rename(temporary, self._home / name)
+
+
+def _leaf(fd: int, name: bytes, info: os.stat_result, entry: Entry) -> None:
+    if isinstance(entry, Symlink):
+        if not stat.S_ISLNK(info.st_mode) or os.readlink(name, dir_fd=fd) != entry.target:
+            raise _Unsound
+    elif isinstance(entry, File):
+        _file(f"/proc/self/fd/{fd}/{os.fsdecode(name)}", info, entry)
+
+
+def _file(path: str, info: os.stat_result, entry: File) -> None:
+    if not stat.S_ISREG(info.st_mode) or info.st_size != entry.size or info.st_nlink > 2:
+        raise _Unsound
+    _constant(info, 0o555 if entry.executable else 0o444)
+    if content_problem(path, entry.digest.hex):
+        raise _Unsound
+
+
+def _constant(info: os.stat_result, mode: int) -> None:
+    if stat.S_IMODE(info.st_mode) != mode or info.st_mtime_ns != durable.EPOCH_NS:
+        raise _Unsound
+
+
+def _fingerprint(path: Path) -> tuple[bytes, int]:
+    """A digest of the inodes of everything at `path`, and the newest of their ctimes."""
+    info = os.lstat(path)
+    hasher, newest = blake3(_stamp(b"", info)), info.st_ctime_ns
+    if not stat.S_ISDIR(info.st_mode):
+        return hasher.digest(), newest
+    with DirStack(os.open(path, DIRECTORY)) as stack:
+        frames = [sorted(os.listdir(stack.top), reverse=True)]
+        while frames:
+            if not frames[-1]:
+                frames.pop()
+                hasher.update(b"/")
+                if frames:
+                    stack.pop()
+                continue
+            name = frames[-1].pop()
+            info = os.stat(name, dir_fd=stack.top, follow_symlinks=False)
+            hasher.update(_stamp(os.fsencode(name), info))
+            newest = max(newest, info.st_ctime_ns)
+            if stat.S_ISDIR(info.st_mode):
+                stack.push(os.open(name, DIRECTORY, dir_fd=stack.top))
+                frames.append(sorted(os.listdir(stack.top), reverse=True))
+    return hasher.digest(), newest
+
+
+def _stamp(name: bytes, info: os.stat_result) -> bytes:
+    numbers = (info.st_dev, info.st_ino, info.st_size, info.st_mode, info.st_mtime_ns)
+    return b"%s\0%d %d %d %d %d %d\n" % (name, *numbers, info.st_ctime_ns)
