@@ -398,24 +398,14 @@ class App:
         return Qualification(self.flake_dir, self.settings.environment)
 
     def check_fixtures(self, output: str) -> None:
-        """Raises E-LOCK-STALE when the text of a fixture moved after it was pinned."""
-        from reprobuild.adapters.git.fixture import fixture_digest
-        from reprobuild.core.flake import FixtureInput
+        """As `check_inputs`, for all inputs of the flake."""
+        self.check_inputs(self.project.flake.inputs, output)
 
-        lock = self.project.lock
-        for name, declared in self.project.flake.inputs.items():
-            pin = lock.inputs.get(name) if lock else None
-            if not isinstance(declared, FixtureInput) or pin is None:
-                continue
-            now = fixture_digest(self.flake_dir / declared.path).hex
-            if getattr(pin, "text", None) != now:
-                raise ReprobuildError(
-                    "E-LOCK-STALE",
-                    f"the text of fixture {name} changed after it was pinned",
-                    input=name,
-                    output=output,
-                    hint=f"run `reprobuild lock --update {name}`",
-                )
+    def check_inputs(self, names: Iterable[str], output: str | None = None) -> None:
+        """Raises E-LOCK-STALE when one of these inputs moved after it was pinned."""
+        from reprobuild.adapters.current import check_inputs
+
+        check_inputs(self.project, self.flake_dir, names, output)
 
     def check_before(self, plan: Plan, graph: Graph, isolation: Isolation) -> None:
         """Before anything is begun: the sandbox can be had, and the disk has room.

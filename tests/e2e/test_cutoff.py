@@ -62,6 +62,53 @@ def test_a_fixture_change_moves_its_pins_only(realized: Demo) -> None:
     assert counts["fetched"] == 1
 
 
+def test_an_edit_of_a_directory_is_noticed_where_it_is_used(realized: Demo) -> None:
+    realized.write("notes/notes.txt", "another note\n")
+    for words in (("realize",), ("lock", "--check"), ("image", "inspect"), ("why", "demo", "demo")):
+        stale = realized.run("--json", *words, status=4).error
+        assert stale["code"] == "E-LOCK-STALE"
+        assert stale["hint"] == "run `reprobuild lock --update notes`"
+        assert stale["facts"]["input"] == "notes"
+    assert realized.json("lock")["changed"] == ["inputs.notes"]
+    assert realized.json("realize")["counts"]["built"] > 0
+
+
+def test_a_stale_input_is_no_matter_of_an_output_without_it(realized: Demo) -> None:
+    flake = (realized.path / "flake-like.toml").read_text()
+    more = '\n[outputs.plain]\ncomponents = ["notes"]\ntoolchain = "box"\n'
+    realized.write("flake-like.toml", flake + more)
+    realized.run("lock")
+    realized.write("fixtures/header/pull-2/header.txt", "other\n")
+    realized.run("realize", "plain")
+    shown = realized.json("show")["outputs"]
+    assert "open" not in shown["plain"]
+    assert "lock --update header" in shown["demo"]["open"]
+
+
+def test_a_directory_that_is_gone_is_taken_from_the_store(realized: Demo) -> None:
+    before = realized.json("realize")["image"]
+    (realized.path / "notes").rename(realized.path / "elsewhere")
+    assert realized.json("realize")["image"] == before
+    assert realized.json("lock")["changed"] == []
+
+
+@pytest.mark.parametrize("name", ["program", "fixtures/header"])
+def test_a_link_out_of_the_project_is_refused(realized: Demo, tmp_path: Path, name: str) -> None:
+    place = realized.path / name
+    place.rename(tmp_path / "outside")
+    place.symlink_to(tmp_path / "outside")
+    refused = realized.run("--json", "lock", status=3).error
+    assert refused["code"] == "E-FLAKE"
+    assert "is a symbolic link" in refused["message"]
+    place.unlink()
+    flake = (realized.path / "flake-like.toml").read_text()
+    (realized.path / "link").symlink_to(tmp_path)
+    realized.write("flake-like.toml", flake.replace(f'path = "{name}"', 'path = "link/outside"'))
+    refused = realized.run("--json", "lock", status=3).error
+    assert refused["code"] == "E-FLAKE"
+    assert "out of the project" in refused["message"]
+
+
 def test_a_comment_is_cut_off(realized: Demo, tmp_path: Path) -> None:
     before = realized.json("realize", "demo.program")
     text = "# the header\n# a comment\nfirst\nsecond\nthird\nfourth\n"

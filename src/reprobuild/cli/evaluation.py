@@ -46,7 +46,6 @@ def evaluate(
         installable = parse_installable(text, project.flake)
         name = installable.output
         if name not in evaluators:
-            app.check_fixtures(name)
             evaluators[name] = Evaluator(
                 project.flake,
                 project.components,
@@ -71,6 +70,8 @@ def evaluate(
         else:
             located = _located(installable, evaluation, project)
         targets.append(Target(installable, evaluation, located))
+    for name, evaluator in evaluators.items():
+        app.check_inputs(evaluator.used, name)
     return graph, targets
 
 

@@ -68,8 +68,7 @@ def _check(app: App) -> None:
         raise ReprobuildError(
             "E-LOCK-STALE", f"{LOCK_FILE} is not in canonical form", file=LOCK_FILE
         )
-    for output in sorted(project.flake.outputs):
-        app.check_fixtures(output)
+    app.check_inputs(project.flake.inputs)
     open_ = _open(app, project.flake, project.lock)
     default = project.flake.default
     if default in open_:

@@ -39,7 +39,7 @@ def show(app: App, /, installable: str) -> None:
         if "open" in facts:
             click.echo(f"  open: {facts['open']}")
         for component, entry in facts["components"].items():
-            click.echo(f"  {component:<20} {entry['version']:<12} {entry['drv'] or 'open'}")
+            click.echo(f"  {component:<20} {entry['version'] or '':<12} {entry['drv'] or 'open'}")
 
 
 def _output(app: App, output: str) -> dict[str, Any]:
@@ -57,12 +57,12 @@ def _output(app: App, output: str) -> dict[str, Any]:
         graph=Graph(),
     )
     try:
-        app.check_fixtures(output)
         evaluation = evaluator.evaluate()
+        app.check_inputs(evaluator.used, output)
     except ReprobuildError as error:
         if error.code not in _OPEN:
             raise
-        return _stated(app, evaluator, output, error)
+        return _stated(app, evaluator, output, _said(error))
     image = evaluation.image
     return {
         "components": {
@@ -75,7 +75,13 @@ def _output(app: App, output: str) -> dict[str, Any]:
     }
 
 
-def _stated(app: App, evaluator: Evaluator, output: str, error: ReprobuildError) -> dict[str, Any]:
+def _said(error: ReprobuildError) -> str:
+    """Why it is open; where the lock alone is behind, also what to do about it."""
+    stale = error.code in ("E-LOCK-MISSING", "E-LOCK-STALE")
+    return f"{error.message}; {error.hint}" if stale else error.message
+
+
+def _stated(app: App, evaluator: Evaluator, output: str, why: str) -> dict[str, Any]:
     """What is known of an open output: the reference that its stated trees give, and the
     components that are not open themselves."""
     from reprobuild.core.documents.facts import release_facts
@@ -88,11 +94,11 @@ def _stated(app: App, evaluator: Evaluator, output: str, error: ReprobuildError)
         except ReprobuildError as problem:
             if problem.code not in _OPEN:
                 raise
-            components[name] = {"drv": None, "open": problem.message, "version": ""}
+            components[name] = {"drv": None, "open": _said(problem), "version": ""}
             continue
         components[name] = {"drv": drv, "version": evaluator.version(name)}
     reference = None
     if project.flake.outputs[output].release is not None:
         facts = release_facts(project.flake, project.components, project.lock, output)
         reference = facts.reference or None
-    return {"components": components, "drv": None, "open": error.message, "reference": reference}
+    return {"components": components, "drv": None, "open": why, "reference": reference}

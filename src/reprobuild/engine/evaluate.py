@@ -83,6 +83,8 @@ class Evaluator:
     _results: dict[tuple[str, str], Located] = field(default_factory=dict)
     _inputs: dict[str, tuple[Located, ...]] = field(default_factory=dict)
     _dirty: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+    """The inputs whose pins the derivations made so far rest on; overridden ones are not."""
 
     def __post_init__(self) -> None:
         """Puts the files that this output names in place of its components' own."""
@@ -165,6 +167,7 @@ class Evaluator:
         if name in self.overrides:
             self._dirty.add(name)
             return (self._overridden(name),)
+        self.used.add(name)
         if name not in self._inputs:
             declared = self.flake.inputs[name]
             pin = self.lock.inputs.get(name) if self.lock else None
@@ -204,6 +207,7 @@ class Evaluator:
         if wanted is not None and wanted.input not in self.overrides:
             pin = self._pinned_source(component, wanted)
             declared = self.flake.inputs[wanted.input]
+            self.used.add(wanted.input)
             return Located(self.graph.add(integrated_source(component, declared, wanted, pin)))
         name = wanted.input if wanted is not None else self.components[component].input
         if name is None:

@@ -1,6 +1,7 @@
 """lock: pin every input to content and every source to its integration tree.
 
-Only what is asked for moves: a pin stays while its declaration stays, and a source that is
+Only what is asked for moves: a pin stays while its declaration stays (and, for fixtures and
+directories of the project, what lies there), and a source that is
 pinned anew because a head was added keeps the base and the heads it had.
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reprobuild.core.flake import FixtureInput, Flake, GitInput, Output, Source
-from reprobuild.core.lock import GitPin, Lock, Pin, PinnedHead, PinnedOutput, PinnedSource
+from reprobuild.core.lock import GitPin, Lock, PathPin, Pin, PinnedHead, PinnedOutput, PinnedSource
 from reprobuild.core.origins import spec_digest
 from reprobuild.engine.pinning import Pinner
 from reprobuild.engine.updates import Update
@@ -84,6 +85,9 @@ class Locker:
             return False
         if pin.spec != spec_digest(declared).hex:
             return False
+        if isinstance(pin, PathPin):
+            now = self.pinner.directory(declared)
+            return now is None or pin.tree == now
         return not isinstance(pin, GitPin) or pin.text == self.pinner.text(declared)
 
     def _left_open(self, error: ReprobuildError, asked_for: bool, moved_on: bool = False) -> str:

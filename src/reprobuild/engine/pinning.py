@@ -129,6 +129,18 @@ class Pinner:
         """The digest of a fixture's text; None for any other input."""
         return self.git.text(declared).hex if isinstance(declared, FixtureInput) else None
 
+    def directory(self, declared: Input) -> str | None:
+        """The tree of a project's directory as it is now; None for any other input, and where the
+        directory is not here: what is pinned may be in a store."""
+        if not isinstance(declared, PathInput):
+            return None
+        try:
+            return self.files.path(declared.path).hex
+        except ReprobuildError as error:
+            if error.code != "E-FETCH":
+                raise
+            return None
+
     def _files(
         self, name: str, declared: WheelInput | SdistInput | DebInput | UrlInput
     ) -> Sequence[FilePin]:

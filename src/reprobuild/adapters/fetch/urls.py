@@ -10,6 +10,7 @@ from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.filetree import promised_file, size_of, store_file, text
 from reprobuild.adapters.fetch.redact import redact
 from reprobuild.adapters.fetch.wanted import Place, Wanted
+from reprobuild.adapters.inner import inner_directory
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
@@ -70,8 +71,12 @@ class PathFetcher:
         self._base = base
 
     def capture(self, path: str) -> Digest:
-        """Stores the directory and returns its tree; raises E-FETCH where there is none."""
-        directory = self._base / path
+        """Stores the directory and returns its tree.
+
+        Raises E-FETCH where there is none, E-FLAKE for one that a link leads out of the project
+        to, and E-OUTPUT-SPECIAL, E-OUTPUT-CHANGED or E-OUTPUT-READ.
+        """
+        directory = inner_directory(self._base, path)
         if not directory.is_dir():
             raise ReprobuildError(
                 "E-FETCH",
@@ -79,7 +84,12 @@ class PathFetcher:
                 hint="name a directory; relative paths start at the flake's own",
                 file=str(directory),
             )
-        return self._content.capture(directory)
+        try:
+            return self._content.capture(directory)
+        except ReprobuildError as error:
+            if error.code == "E-OUTPUT-SPECIAL":
+                error.hint = f"remove it from {path}, which is an input as it is"
+            raise
 
     def fetch(self, fixed: FixedOutput, origin: Mapping[str, Value], report: Reporter) -> Digest:
         """As `ports.Fetcher`."""

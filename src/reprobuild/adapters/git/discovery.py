@@ -36,7 +36,9 @@ class GitDiscovery:
     def text(self, declared: FixtureInput) -> Digest:
         """The digest of a fixture's text, read once."""
         from reprobuild.adapters.git.fixture import fixture_digest
+        from reprobuild.adapters.inner import inner_directory
 
         if declared.path not in self._texts:
-            self._texts[declared.path] = fixture_digest(self._flake_dir / declared.path)
+            directory = inner_directory(self._flake_dir, declared.path)
+            self._texts[declared.path] = fixture_digest(directory)
         return self._texts[declared.path]

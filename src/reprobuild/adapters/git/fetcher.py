@@ -15,6 +15,7 @@ from reprobuild.adapters.git.importer import import_from
 from reprobuild.adapters.git.resolutions import Resolutions
 from reprobuild.adapters.git.scratch import Scratch
 from reprobuild.adapters.git.transport import init_bare
+from reprobuild.adapters.inner import inner_directory
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest, GitOid
 from reprobuild.core.encoding import Value
@@ -42,7 +43,7 @@ class GitSources:
 
     def fixture_repository(self, path: str) -> Path:
         """The repository made from the fixture at `path` (relative to the flake), made once."""
-        directory = self._flake_dir / path
+        directory = inner_directory(self._flake_dir, path)
         into = self._fixtures / f"{fixture_digest(directory).hex[:32]}.git"
         if not (into / "HEAD").exists():
             make_fixture(directory, into, keep=True)
