@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ import pytest
 from fakes.memory_store import MemoryStore
 from reprobuild.adapters.keys.keyring import Keyring, signed_by
 from reprobuild.adapters.oci.delivery import Images
-from reprobuild.core.attachment import DSSE, Attachment
+from reprobuild.core.attachment import DSSE, EVIDENCE, Attachment
 from reprobuild.core.dsse import IN_TOTO, open_envelope, pae, seal
+from reprobuild.core.evidence import Evidence
 from reprobuild.core.flake import Policy
 from reprobuild.core.image import ImageFacts
 from reprobuild.core.licences import is_restricted, licence_of, restricted
 from reprobuild.core.policy import check_claims, check_statement
-from reprobuild.core.provenance import SLSA, Observed, gates_statement
+from reprobuild.core.provenance import SLSA, Observed, gates_statement, passed_gates
 from reprobuild.core.publickey import key_id
 from reprobuild.engine.attest import check, make
 from reprobuild.errors import ReprobuildError
@@ -178,6 +180,22 @@ def test_policy_of_signers_and_gates(attest: Attest, facts: ImageFacts, ring: Ke
             check_claims(Policy(gates=("smoke",), signers=(own,)), more)
         else:
             refused(partial(check_claims, Policy(gates=("smoke",)), more))
+
+
+def test_evidence_of_qualify_counts(facts: ImageFacts, ring: Keyring) -> None:
+    signer = ring.signer()
+    for image, passed, counts in (
+        (str(facts.config_digest), True, True),
+        (str(facts.config_digest), False, False),
+        ("sha256:" + "0" * 64, True, False),
+    ):
+        made = Evidence("demo", "smoke", "", "r", image, "", passed, "", "", "2026-01-01T00:00:00Z",
+                        "t", signer.key.hex())  # fmt: skip
+        signed = replace(made, signature=signer.sign(made.message()).hex())
+        forged = replace(signed, gate="other")
+        given = [Attachment("x", EVIDENCE, e.text().encode()) for e in (signed, forged)]
+        claims = check(given, facts, keys(ring), signed_by, provenance_needed=False)
+        assert passed_gates(claims) == ({"smoke"} if counts else set())
 
 
 def test_policy_of_what_was_observed(attest: Attest, facts: ImageFacts, ring: Keyring) -> None:

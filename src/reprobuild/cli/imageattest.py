@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reprobuild.core.attachment import CYCLONEDX, DSSE, SPDX, Attachment
+from reprobuild.core.attachment import CYCLONEDX, DSSE, EVIDENCE, SPDX, Attachment
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from reprobuild.core.image import ImageFacts
     from reprobuild.core.provenance import Claim, Observed
 
-ENDINGS = {"spdx.json": SPDX, "cdx.json": CYCLONEDX, "dsse.json": DSSE}
+ENDINGS = {
+    "spdx.json": SPDX,
+    "cdx.json": CYCLONEDX,
+    "dsse.json": DSSE,
+    "evidence.json": EVIDENCE,
+}
 
 
 def made(app: App, image: Side, facts: ImageFacts, key: str) -> list[Attachment]:
@@ -131,12 +136,11 @@ def hold_to_policy(
     check_statement(policy, app.images.statement(image.path, reference=image.reference))
     if not (policy.signers or policy.gates):
         return
-    claims: list[Claim] = []
-    try:
-        claims = checked(app, image, facts, attachments)
-    except ReprobuildError as error:
-        if error.code != "E-SIGNATURE":
-            raise
+    from reprobuild.engine.attest import check
+
+    believed = [(k.id, k.key) for k in app.keyring.known() if not k.revoked]
+    signed_by = app.keyring.signed_by
+    claims = check(attachments, facts, believed, signed_by, provenance_needed=False)
     check_claims(policy, claims)
 
 

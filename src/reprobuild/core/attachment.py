@@ -16,6 +16,7 @@ from reprobuild.core.image import MANIFEST, sha256_of
 DSSE = "application/vnd.dsse.envelope.v1+json"
 SPDX = "application/spdx+json"
 CYCLONEDX = "application/vnd.cyclonedx+json"
+EVIDENCE = "application/vnd.reprobuild.evidence.v0+json"
 EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from reprobuild.core.attachment import DSSE, Attachment
+from reprobuild.core.attachment import DSSE, EVIDENCE, Attachment
 from reprobuild.core.bill import Bill, bill
 from reprobuild.core.dsse import IN_TOTO, Check, open_envelope, seal
+from reprobuild.core.evidence import parse_evidence
 from reprobuild.core.image import ImageFacts
-from reprobuild.core.provenance import SLSA, Claim, Observed, claim, provenance
+from reprobuild.core.provenance import GATES, SLSA, Claim, Observed, claim, provenance
 from reprobuild.errors import ReprobuildError
 
 PREDICATE = "in-toto.io/predicate-type"
@@ -49,15 +50,20 @@ def check(
     facts: ImageFacts,
     keys: Sequence[tuple[str, bytes]],
     signed_by: Check,
+    *,
+    provenance_needed: bool = True,
 ) -> list[Claim]:
-    """What attestations of this image say that one of `keys` (id, 32 bytes) signed.
+    """What attestations and gates' evidence of this image say that one of `keys` (id, 32 bytes)
+    signed.
 
     Those of unknown keys count for nothing. Raises E-SIGNATURE when one that is signed by a known
-    key is of another image, and when none is left.
+    key is of another image, and when no provenance is left that is needed.
     """
     found: list[Claim] = []
     unknown = 0
     for attachment in attachments:
+        if attachment.media_type == EVIDENCE:
+            found += _evidence(attachment, facts, keys, signed_by)
         if attachment.media_type != DSSE:
             continue
         envelope = open_envelope(attachment.data)
@@ -66,7 +72,7 @@ def check(
             found.append(claim(envelope, facts, signer))
         else:
             unknown += 1
-    if not any(c.predicate_type == SLSA for c in found):
+    if provenance_needed and not any(c.predicate_type == SLSA for c in found):
         raise ReprobuildError(
             "E-SIGNATURE",
             f"of {unknown + len(found)} attestations, none is a provenance that a trusted key "
@@ -74,3 +80,22 @@ def check(
             keys=[name for name, _ in keys],
         )
     return found
+
+
+def _evidence(
+    attachment: Attachment,
+    facts: ImageFacts,
+    keys: Sequence[tuple[str, bytes]],
+    signed_by: Check,
+) -> list[Claim]:
+    """What `qualify` wrote of a gate, where a known key signed it and it is of this image."""
+    evidence = parse_evidence(attachment.data, attachment.name)
+    for name, key in keys:
+        if evidence.key == key.hex() and signed_by(
+            key, evidence.message(), bytes.fromhex(evidence.signature)
+        ):
+            if evidence.image != str(facts.config_digest):
+                break
+            row = {"name": evidence.gate, "passed": evidence.passed}
+            return [Claim(GATES, name, {"gates": [row]})]
+    return []
