@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from reprobuild.adapters.store import capture, durable
-from reprobuild.adapters.store.blobs import content_problem
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.adapters.store.verify_report import Problem
 from reprobuild.core.derivation import Derivation, Input
@@ -640,7 +639,6 @@ def test_collection_clears_up_after_the_dead(store: LocalStore) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from reprobuild.adapters.store.blobs import content_problem
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.digest import Digest
 store = LocalStore.open(Path(sys.argv[1]))
@@ -713,7 +711,6 @@ def test_locks_are_not_inherited(store: LocalStore) -> None:
 ADD = """
 import io, os, sys
 from pathlib import Path
-from reprobuild.adapters.store.blobs import content_problem
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.tree import Tree
 with LocalStore.open(Path(sys.argv[1]), create=True) as store, store.lease():
@@ -804,140 +801,3 @@ def test_a_link_target_may_be_anything_that_linux_takes(store: LocalStore) -> No
     store.add_trees({tree.digest: tree})
     path = store.materialise(tree.digest)
     assert os.readlink(os.fsencode(path) + b"/l") == b"\xff" * 4095
-
-
-# -- what was made by an earlier run -------------------------------------------------------------
-
-
-def flip_in_place(path: Path) -> None:
-    """Another byte, with size, mode and times as before."""
-    info = path.stat()
-    path.chmod(0o644)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    with path.open("r+b") as file:
-        file.write(data)
-    path.chmod(stat.S_IMODE(info.st_mode))
-    os.utime(path, ns=(info.st_mtime_ns, info.st_mtime_ns))
-
-
-def made_before(tmp_path: Path) -> tuple[Path, Digest, File]:
-    """A store in which another object has made a tree: one file linked, the other copied."""
-    with LocalStore.open(tmp_path / "store", create=True) as store:
-        tree = tree_of(store, "one", "two", below=tree_of(store, "one"))
-        store.barrier()
-        return store.materialise(tree), tree, put(store, b"one")
-
-
-def test_a_damaged_blob_is_not_built_from(tmp_path: Path) -> None:
-    made, tree, one = made_before(tmp_path)
-    with LocalStore.open(tmp_path / "store") as store:
-        assert store.materialise(tree) == made
-        flip_in_place(blob_path(store, one.digest))
-    for _ in range(2):  # a second run must not find what the first one left
-        with LocalStore.open(tmp_path / "store") as store:
-            error = refused("E-STORE-DAMAGED", lambda: store.materialise(tree))
-            assert one.digest.hex in error.message
-            assert not made.exists()
-
-
-@pytest.mark.parametrize("damage", ["content", "mode", "time", "link", "more", "less"])
-def test_a_damaged_directory_is_made_again(tmp_path: Path, damage: str) -> None:
-    made, tree, _ = made_before(tmp_path)
-    copied = next(p for p in (made / "one", made / "below" / "one") if p.stat().st_nlink == 1)
-    made.chmod(0o755)
-    copied.parent.chmod(0o755)
-    if damage == "content":
-        flip_in_place(copied)
-    elif damage == "mode":
-        copied.chmod(0o555)
-    elif damage == "time":
-        os.utime(copied, ns=(1, 1))
-    elif damage == "link":
-        copied.unlink()
-        copied.symlink_to("two")
-    elif damage == "more":
-        (made / "three").write_bytes(b"3")
-    else:
-        copied.unlink()
-    for directory in (made, made / "below"):
-        directory.chmod(0o555)
-        os.utime(directory, ns=(durable.EPOCH_NS, durable.EPOCH_NS))
-    with LocalStore.open(tmp_path / "store") as store:
-        assert store.materialise(tree) == made
-        assert (made / "below" / "one").read_bytes() == b"one"
-        assert sorted(p.name for p in made.iterdir()) == ["below", "one", "two"]
-        assert store.verify().problems == []
-
-
-def test_a_materialised_file_is_looked_at(tmp_path: Path) -> None:
-    with LocalStore.open(tmp_path / "store", create=True) as store:
-        file = put(store, b"content", executable=True)
-        other = put(store, b"content")
-        made = store.materialise_blob(file.digest, executable=True)
-        plain = store.materialise_blob(other.digest, executable=False)
-    made.unlink()
-    made.write_bytes(b"contenT")
-    with LocalStore.open(tmp_path / "store") as store:
-        assert store.materialise_blob(file.digest, executable=True).read_bytes() == b"content"
-        flip_in_place(plain)  # the very blob
-        refused("E-STORE-DAMAGED", lambda: put(store, b"content"))
-    with LocalStore.open(tmp_path / "store") as store:
-        refused("E-STORE-DAMAGED", lambda: store.materialise_blob(other.digest, executable=False))
-
-
-def test_what_did_not_move_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, tree, one = made_before(tmp_path)
-    monkeypatch.setattr("reprobuild.adapters.store.made._SETTLED_NS", -(10**12))
-    looked: list[str] = []
-
-    def count(path: str, hex_digest: str) -> str:
-        looked.append(hex_digest)
-        return content_problem(path, hex_digest)
-
-    monkeypatch.setattr("reprobuild.adapters.store.made.content_problem", count)
-    for expected in (3, 3):  # by the first process; then the fingerprint says enough
-        with LocalStore.open(tmp_path / "store") as store:
-            assert store.materialise(tree) == made
-            assert store.materialise(tree) == made
-        assert len(looked) == expected
-    flip_in_place(made / "one")
-    with LocalStore.open(tmp_path / "store") as store:
-        if (made / "one").stat().st_nlink == 2:
-            refused("E-STORE-DAMAGED", lambda: store.materialise(tree))
-        else:
-            store.materialise(tree)
-    assert len(looked) > 3
-    assert one.digest.hex in looked
-
-
-def test_a_rebuild_does_not_confirm_a_damaged_object(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "file").write_bytes(b"content")
-    with LocalStore.open(tmp_path / "store", create=True) as store:
-        tree = store.capture(source)
-        store.barrier()
-        file = put(store, b"content")
-        flip_in_place(blob_path(store, file.digest))
-    with LocalStore.open(tmp_path / "store") as store:
-        refused("E-STORE-DAMAGED", lambda: store.capture(source))
-        refused("E-STORE-DAMAGED", lambda: put(store, b"content"))
-        flip_in_place(blob_path(store, file.digest))
-        assert store.capture(source) == tree
-        flip_in_place(tree_path(store, tree))
-    with LocalStore.open(tmp_path / "store") as store:
-        refused("E-STORE-DAMAGED", lambda: store.capture(source))
-
-
-def test_a_blob_that_was_written_to_is_read_before_it_counts_as_present(tmp_path: Path) -> None:
-    with LocalStore.open(tmp_path / "store", create=True) as store:
-        file = put(store, b"content")
-        store.barrier()
-    with LocalStore.open(tmp_path / "store") as store:
-        os.utime(blob_path(store, file.digest))
-        assert store.has_blob(file)
-    with LocalStore.open(tmp_path / "store") as store:
-        overwrite(blob_path(store, file.digest), b"CONTENT")
-        os.utime(blob_path(store, file.digest))
-        refused("E-STORE-DAMAGED", lambda: store.has_blob(file))

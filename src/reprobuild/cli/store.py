@@ -14,10 +14,12 @@ from reprobuild.errors import ReprobuildError
 if TYPE_CHECKING:
     from reprobuild.app import App
 
+_REPAIRED = {"modes": "set right", "left": "not the store's, left alone:", "roots": "cut back"}
+
 
 @click.group()
 def store() -> None:
-    """Upkeep of the store: verify, gc, roots, info, cat."""
+    """Upkeep of the store: verify, repair, gc, roots, info, cat."""
 
 
 @store.command()
@@ -48,6 +50,24 @@ def verify(app: App, /) -> None:
             problems=[str(problem) for problem in problems][:200],
         )
     if not app.json:
+        click.echo("the store is sound")
+
+
+@store.command()
+@click.pass_obj
+def repair(app: App, /) -> None:
+    """Remove all that is damaged, so that the next run makes it again."""
+    done = _plain(app.store.repair())
+    removed = sum(len(names) for key, names in done.items() if key not in ("modes", "left"))
+    if app.json:
+        click.echo(json.dumps({**done, "removed": removed}, indent=2, sort_keys=True))
+        return
+    for kind, names in done.items():
+        for name in names:
+            click.echo(f"{_REPAIRED.get(kind, 'removed')} {kind}: {name}")
+    if removed:
+        click.echo(f"{removed} removed; `reprobuild realize` makes or fetches what it needs again")
+    elif not done["modes"] and not done["left"]:
         click.echo("the store is sound")
 
 

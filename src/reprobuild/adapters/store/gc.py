@@ -129,7 +129,7 @@ class _Sweep:
     def _trees(self) -> None:
         paths = {e.name: e.path for e in files(f"{self._root}/trees")}
         doomed = {name: path for name, path in paths.items() if not self._live.has_tree(name)}
-        for level in _from_the_top(doomed):
+        for level in from_the_top(doomed):
             self._remove("trees", [doomed[name] for name in level])
 
     def _blobs(self) -> None:
@@ -243,7 +243,7 @@ def _remove_if_empty(directory: str) -> None:
             raise
 
 
-def _from_the_top(doomed: dict[str, str]) -> Iterable[list[str]]:
+def from_the_top(doomed: dict[str, str]) -> Iterable[list[str]]:
     """The doomed trees in levels: no tree comes after one that it refers to."""
     children: dict[str, list[str]] = {}
     parents: dict[str, int] = dict.fromkeys(doomed, 0)

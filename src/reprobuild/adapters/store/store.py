@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.store.gc import Collection
     from reprobuild.adapters.store.info import Info
     from reprobuild.adapters.store.materialise import Materialiser
+    from reprobuild.adapters.store.repair import Repaired
     from reprobuild.adapters.store.verify_report import Report
 
 
@@ -204,6 +205,12 @@ class LocalStore:
         from reprobuild.adapters.store.verify import verify
 
         return verify(self._layout, jobs=jobs or os.cpu_count() or 1)
+
+    def repair(self, *, jobs: int | None = None) -> Repaired:
+        """Removes what is damaged and what leads to it; raises E-STORE-BUSY, E-STORE-WRITE."""
+        from reprobuild.adapters.store.repair import repair
+
+        return repair(self._layout, jobs=jobs or os.cpu_count() or 1)
 
     def gc(self, *, dry_run: bool = False, wait: bool = False) -> Collection:
         """Removes what no root keeps; raises E-STORE-BUSY while leases are out, unless `wait`."""

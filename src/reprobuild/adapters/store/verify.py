@@ -34,6 +34,11 @@ _OBJECT = re.compile(r"[0-9a-f]{64}(\.x)?\Z")
 
 def verify(layout: Layout, *, jobs: int) -> Report:
     """The report on a store; never raises for what it finds. `jobs` threads hash."""
+    return survey(layout, jobs=jobs)[0]
+
+
+def survey(layout: Layout, *, jobs: int) -> tuple[Report, Known]:
+    """`verify`, with all that was found to be good."""
     report = Report()
     known = Known()
     root = str(layout.root)
@@ -51,7 +56,7 @@ def verify(layout: Layout, *, jobs: int) -> Report:
     damaged = {problem.object for problem in report.problems if problem.kind == "damaged"}
     report.problems = [p for p in report.problems if p.kind != "missing" or p.object not in damaged]
     report.problems.sort(key=lambda problem: (problem.path, problem.kind, problem.reason))
-    return report
+    return report, known
 
 
 # -- objects in shards ---------------------------------------------------------------------------

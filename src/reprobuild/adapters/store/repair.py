@@ -1,0 +1,257 @@
+"""Removing what is damaged, and what promises content that is then not whole.
+
+Nothing is mended by guessing: a damaged object goes, and so does every record, memo and root entry
+that leads to it, so that the next run fetches or builds it again instead of finding it "here".
+Goes in the order of collection – from what refers to what is referred to – each step durable
+before the next: a repair that is cut short leaves orphans or damage, never a new dangling name.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reprobuild.adapters.store import durable, locks
+from reprobuild.adapters.store.dirstack import remove_tree
+from reprobuild.adapters.store.gc import from_the_top
+from reprobuild.adapters.store.info import files, listing
+from reprobuild.adapters.store.layout import Layout
+from reprobuild.adapters.store.names import root_name
+from reprobuild.adapters.store.records import parse_record, parse_reference
+from reprobuild.adapters.store.roots import Keep, parse_keep
+from reprobuild.adapters.store.verify import survey
+from reprobuild.adapters.store.verify_report import Known, Problem
+from reprobuild.core.digest import Digest
+from reprobuild.core.encoding import decode, encode
+from reprobuild.core.tree import Directory, File, Tree
+from reprobuild.errors import ReprobuildError
+
+MEMO_ROOT = "=result"
+"""Ends the name of a root that remembers an answer; one that no longer holds is of no use."""
+
+
+@dataclass(slots=True)
+class Repaired:
+    """What was done, each list sorted; objects by digest.
+
+    `incomplete` names trees that went because something below them is gone, `roots` those that
+    keep less than before (or are gone, when nothing is left), `left` what is off and stays.
+    """
+
+    blobs: list[str] = field(default_factory=list)
+    trees: list[str] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
+    drvs: list[str] = field(default_factory=list)
+    records: list[str] = field(default_factory=list)
+    memos: list[str] = field(default_factory=list)
+    roots: list[str] = field(default_factory=list)
+    materialised: list[str] = field(default_factory=list)
+    modes: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+def repair(layout: Layout, *, jobs: int) -> Repaired:
+    """Hashes everything and removes what is not what it should be.
+
+    Raises E-STORE-BUSY while leases are out and E-STORE-WRITE when something cannot be removed.
+    """
+    with (
+        locks.sole(layout.directory("locks") / "store", wait=False),
+        durable.writing(layout.root, "while repairing"),
+    ):
+        report, known = survey(layout, jobs=jobs)
+        return _Repair(layout, known).run(report.problems)
+
+
+class _Repair:
+    def __init__(self, layout: Layout, known: Known) -> None:
+        self._layout = layout
+        self._root = str(layout.root)
+        self._known = known
+        self._whole = _whole(known)
+        self._result = Repaired()
+        self._fd = os.open(layout.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def run(self, problems: Iterable[Problem]) -> Repaired:
+        try:
+            found = list(problems)
+            self._materialised(found)
+            records = self._records()
+            self._roots(records)
+            self._objects()
+            self._modes(found)
+        finally:
+            os.close(self._fd)
+        result = self._result
+        result.left = [str(p) for p in found if p.kind == "misplaced" and os.path.lexists(p.path)]
+        for name in Repaired.__slots__:
+            getattr(result, name).sort()
+        return result
+
+    # -- the steps -----------------------------------------------------------------------------
+
+    def _materialised(self, problems: Iterable[Problem]) -> None:
+        home = f"{self._root}/materialised/"
+        below = {p.path[len(home) :].split("/")[0] for p in problems if p.path.startswith(home)}
+        for entry in listing(home.rstrip("/")):
+            name = entry.name
+            if name.startswith("."):
+                continue  # unfinished, and collection's business
+            if name in below or (len(name) == 64 and name not in self._whole):
+                dead = f"{home}.dead-{os.urandom(6).hex()}-{name}"
+                durable.rename(entry.path, dead)
+                if stat.S_ISDIR(os.lstat(dead).st_mode):
+                    remove_tree(dead)
+                else:
+                    durable.unlink(dead)
+                self._result.materialised.append(name)
+        durable.sync_paths([home], self._fd)
+
+    def _records(self) -> set[tuple[str, str]]:
+        """Removes the records that do not hold, after the memos that name them; what stays."""
+        stays: set[tuple[str, str]] = set()
+        doomed: dict[str, str] = {}
+        for action in listing(f"{self._root}/records"):
+            if not action.is_dir(follow_symlinks=False):
+                continue
+            for entry in listing(action.path):
+                if self._record_holds(action.name, entry):
+                    stays.add((action.name, entry.name))
+                else:
+                    doomed[entry.path] = entry.name
+        memos = {e.path: e.name for e in files(f"{self._root}/chosen") if not _names(e, stays)}
+        self._remove(memos, self._result.memos)
+        self._remove(doomed, self._result.records)
+        return stays
+
+    def _record_holds(self, action: str, entry: os.DirEntry[str]) -> bool:
+        if (action, entry.name) not in self._known.records:
+            return False
+        path = Path(entry.path)
+        record = parse_record(path.read_bytes(), action, entry.name, path)
+        return all(tree.hex in self._whole for tree in record.outputs.values())
+
+    def _roots(self, records: set[tuple[str, str]]) -> None:
+        for entry in listing(f"{self._root}/roots"):
+            name = root_name(entry.name)
+            try:
+                data = Path(entry.path).read_bytes()
+                keep = parse_keep(name, data)
+            except (OSError, ReprobuildError):
+                self._remove({entry.path: name}, self._result.roots)
+                continue
+            left = Keep(
+                tuple(tree for tree in keep.trees if tree in self._whole),
+                tuple(drv for drv in keep.drvs if drv in self._known.drvs),
+                tuple(record for record in keep.records if record in records),
+            )
+            if left == keep:
+                continue
+            if name.endswith(MEMO_ROOT) or left == Keep():
+                self._remove({entry.path: name}, self._result.roots)
+                continue
+            self._result.roots.append(name)
+            unfinished = self._layout.directory("tmp") / f"root-{os.urandom(6).hex()}"
+            document = _with_keep(data, left)
+            durable.write_document(unfinished, Path(entry.path), document, replace=True)
+
+    def _objects(self) -> None:
+        known, result = self._known, self._result
+        drvs = {e.path: e.name for e in files(f"{self._root}/drvs") if e.name not in known.drvs}
+        self._remove(_ours(drvs), result.drvs)
+        trees = {e.path: e.name for e in files(f"{self._root}/trees")}
+        damaged = {path: name for path, name in trees.items() if name not in known.trees}
+        open_ones = {
+            name: path
+            for path, name in trees.items()
+            if name in known.trees and name not in self._whole
+        }
+        for level in from_the_top(open_ones):
+            self._remove({open_ones[name]: name for name in level}, result.incomplete)
+        self._remove(_ours(damaged), result.trees)
+        blobs = {e.path: e.name for e in files(f"{self._root}/blobs") if e.name not in known.blobs}
+        self._remove(_ours(blobs), result.blobs)
+
+    def _modes(self, problems: Iterable[Problem]) -> None:
+        """Content that is good, but may be written to or has the time of a write."""
+        homes = tuple(f"{self._root}/{home}/" for home in ("blobs", "trees", "drvs"))
+        for path in sorted({p.path for p in problems if p.kind == "mode"}):
+            if not path.startswith(homes) or not os.path.lexists(path):
+                continue
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                durable.fchmod(fd, 0o555 if path.endswith(".x") else 0o444)
+                durable.utime(fd)
+            finally:
+                os.close(fd)
+            self._result.modes.append(os.path.basename(path))
+
+    def _remove(self, paths: dict[str, str], said: list[str]) -> None:
+        for path in paths:
+            durable.unlink(path)
+        durable.sync_paths(sorted({os.path.dirname(path) for path in paths}), self._fd)
+        said += paths.values()
+
+
+def _whole(known: Known) -> set[str]:
+    """The trees that are here with everything below them."""
+    whole: set[str] = set()
+    judged: set[str] = set()
+    for start in known.trees:
+        stack = [start]
+        while stack:
+            name = stack[-1]
+            tree = known.trees[name]
+            children = [e.digest.hex for _, e in tree.entries if isinstance(e, Directory)]
+            todo = [c for c in children if c in known.trees and c not in judged]
+            if name not in judged and todo:
+                stack += todo
+                continue
+            stack.pop()
+            if name not in judged:
+                judged.add(name)
+                if all(child in whole for child in children) and _has_files(tree, known):
+                    whole.add(name)
+    return whole
+
+
+def _has_files(tree: Tree, known: Known) -> bool:
+    return all(
+        known.blobs.get(entry.digest.hex + (".x" if entry.executable else "")) == entry.size
+        for _, entry in tree.entries
+        if isinstance(entry, File)
+    )
+
+
+def _names(entry: os.DirEntry[str], records: set[tuple[str, str]]) -> bool:
+    try:
+        return parse_reference(Path(entry.path).read_bytes()) in records
+    except OSError:
+        return False
+
+
+def _ours(paths: dict[str, str]) -> dict[str, str]:
+    """Without what has no object's name: it is somebody's, and only named."""
+    return {path: name for path, name in paths.items() if _is_object(name.removesuffix(".x"), path)}
+
+
+def _is_object(name: str, path: str) -> bool:
+    try:
+        Digest.parse(name)
+    except ReprobuildError:
+        return False
+    return name[:2] == os.path.basename(os.path.dirname(path)) and not os.path.isdir(path)
+
+
+def _with_keep(document: bytes, keep: Keep) -> bytes:
+    value = decode(document)
+    assert isinstance(value, dict)
+    lists = {
+        "trees": list(keep.trees),
+        "drvs": list(keep.drvs),
+        "records": [f"{action}/{record}" for action, record in keep.records],
+    }
+    return encode({**value, "keep": {key: list(items) for key, items in lists.items() if items}})

@@ -1,0 +1,310 @@
+"""Damage is found before it is built from, and `repair` takes away all that leads to it."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reprobuild.adapters.store import durable
+from reprobuild.adapters.store.blobs import content_problem
+from reprobuild.adapters.store.store import LocalStore
+from reprobuild.core.derivation import Derivation
+from reprobuild.core.digest import Digest
+from reprobuild.core.encoding import decode, encode
+from reprobuild.core.record import Record
+from reprobuild.core.tree import Directory, File, Tree
+from reprobuild.errors import ReprobuildError
+
+
+def put(store: LocalStore, data: bytes, executable: bool = False) -> File:
+    return store.add_blob(io.BytesIO(data), executable=executable)
+
+
+def tree_of(store: LocalStore, *names: str, below: Digest | None = None) -> Digest:
+    entries: dict[bytes, object] = {n.encode(): put(store, n.encode()) for n in names}
+    if below is not None:
+        entries[b"below"] = Directory(below)
+    tree = Tree.of(entries)  # type: ignore[arg-type]
+    store.add_trees({tree.digest: tree})
+    return tree.digest
+
+
+def blob_path(store: LocalStore, digest: Digest, suffix: str = "") -> Path:
+    return store.path / "blobs" / digest.hex[:2] / (digest.hex + suffix)
+
+
+def tree_path(store: LocalStore, digest: Digest) -> Path:
+    return store.path / "trees" / digest.hex[:2] / digest.hex
+
+
+def refused(code: str, call: Callable[[], object]) -> ReprobuildError:
+    with pytest.raises(ReprobuildError) as error:
+        call()
+    assert error.value.code == code
+    return error.value
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+# -- what was made by an earlier run -------------------------------------------------------------
+
+
+def flip_in_place(path: Path) -> None:
+    """Another byte, with size, mode and times as before."""
+    info = path.stat()
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    with path.open("r+b") as file:
+        file.write(data)
+    path.chmod(stat.S_IMODE(info.st_mode))
+    os.utime(path, ns=(info.st_mtime_ns, info.st_mtime_ns))
+
+
+def made_before(tmp_path: Path) -> tuple[Path, Digest, File]:
+    """A store in which another object has made a tree: one file linked, the other copied."""
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        tree = tree_of(store, "one", "two", below=tree_of(store, "one"))
+        store.barrier()
+        return store.materialise(tree), tree, put(store, b"one")
+
+
+def test_a_damaged_blob_is_not_built_from(tmp_path: Path) -> None:
+    made, tree, one = made_before(tmp_path)
+    with LocalStore.open(tmp_path / "store") as store:
+        assert store.materialise(tree) == made
+        flip_in_place(blob_path(store, one.digest))
+    for _ in range(2):  # a second run must not find what the first one left
+        with LocalStore.open(tmp_path / "store") as store:
+            error = refused("E-STORE-DAMAGED", lambda: store.materialise(tree))
+            assert one.digest.hex in error.message
+            assert not made.exists()
+
+
+@pytest.mark.parametrize("damage", ["content", "mode", "time", "link", "more", "less"])
+def test_a_damaged_directory_is_made_again(tmp_path: Path, damage: str) -> None:
+    made, tree, _ = made_before(tmp_path)
+    copied = next(p for p in (made / "one", made / "below" / "one") if p.stat().st_nlink == 1)
+    made.chmod(0o755)
+    copied.parent.chmod(0o755)
+    if damage == "content":
+        flip_in_place(copied)
+    elif damage == "mode":
+        copied.chmod(0o555)
+    elif damage == "time":
+        os.utime(copied, ns=(1, 1))
+    elif damage == "link":
+        copied.unlink()
+        copied.symlink_to("two")
+    elif damage == "more":
+        (made / "three").write_bytes(b"3")
+    else:
+        copied.unlink()
+    for directory in (made, made / "below"):
+        directory.chmod(0o555)
+        os.utime(directory, ns=(durable.EPOCH_NS, durable.EPOCH_NS))
+    with LocalStore.open(tmp_path / "store") as store:
+        assert store.materialise(tree) == made
+        assert (made / "below" / "one").read_bytes() == b"one"
+        assert sorted(p.name for p in made.iterdir()) == ["below", "one", "two"]
+        assert store.verify().problems == []
+
+
+def test_a_materialised_file_is_looked_at(tmp_path: Path) -> None:
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        file = put(store, b"content", executable=True)
+        other = put(store, b"content")
+        made = store.materialise_blob(file.digest, executable=True)
+        plain = store.materialise_blob(other.digest, executable=False)
+    made.unlink()
+    made.write_bytes(b"contenT")
+    with LocalStore.open(tmp_path / "store") as store:
+        assert store.materialise_blob(file.digest, executable=True).read_bytes() == b"content"
+        flip_in_place(plain)  # the very blob
+        refused("E-STORE-DAMAGED", lambda: put(store, b"content"))
+    with LocalStore.open(tmp_path / "store") as store:
+        refused("E-STORE-DAMAGED", lambda: store.materialise_blob(other.digest, executable=False))
+
+
+def test_what_did_not_move_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, tree, one = made_before(tmp_path)
+    monkeypatch.setattr("reprobuild.adapters.store.made._SETTLED_NS", -(10**12))
+    looked: list[str] = []
+
+    def count(path: str, hex_digest: str) -> str:
+        looked.append(hex_digest)
+        return content_problem(path, hex_digest)
+
+    monkeypatch.setattr("reprobuild.adapters.store.made.content_problem", count)
+    for expected in (3, 3):  # by the first process; then the fingerprint says enough
+        with LocalStore.open(tmp_path / "store") as store:
+            assert store.materialise(tree) == made
+            assert store.materialise(tree) == made
+        assert len(looked) == expected
+    flip_in_place(made / "one")
+    with LocalStore.open(tmp_path / "store") as store:
+        if (made / "one").stat().st_nlink == 2:
+            refused("E-STORE-DAMAGED", lambda: store.materialise(tree))
+        else:
+            store.materialise(tree)
+    assert len(looked) > 3
+    assert one.digest.hex in looked
+
+
+def test_a_rebuild_does_not_confirm_a_damaged_object(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "file").write_bytes(b"content")
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        tree = store.capture(source)
+        store.barrier()
+        file = put(store, b"content")
+        flip_in_place(blob_path(store, file.digest))
+    with LocalStore.open(tmp_path / "store") as store:
+        refused("E-STORE-DAMAGED", lambda: store.capture(source))
+        refused("E-STORE-DAMAGED", lambda: put(store, b"content"))
+        flip_in_place(blob_path(store, file.digest))
+        assert store.capture(source) == tree
+        flip_in_place(tree_path(store, tree))
+    with LocalStore.open(tmp_path / "store") as store:
+        refused("E-STORE-DAMAGED", lambda: store.capture(source))
+
+
+def test_a_blob_that_was_written_to_is_read_before_it_counts_as_present(tmp_path: Path) -> None:
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        file = put(store, b"content")
+        store.barrier()
+    with LocalStore.open(tmp_path / "store") as store:
+        os.utime(blob_path(store, file.digest))
+        assert store.has_blob(file)
+    with LocalStore.open(tmp_path / "store") as store:
+        overwrite(blob_path(store, file.digest), b"CONTENT")
+        os.utime(blob_path(store, file.digest))
+        refused("E-STORE-DAMAGED", lambda: store.has_blob(file))
+
+
+# -- repair --------------------------------------------------------------------------------------
+
+
+def recorded(store: LocalStore, name: str, tree: Digest) -> Record:
+    drv = Derivation(name=name, builder="builtin:join")
+    store.add_derivations({drv.digest: encode(drv.document())})
+    record = Record(Digest.of(name.encode()), drv.digest, {"out": tree}, name=name)
+    store.add_record(record)
+    store.choose(drv.digest, record)
+    return record
+
+
+class Filled:
+    """Two recorded trees; the first's lowest directory and file are the second's in no way."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self.inner = tree_of(store, "one")
+        self.outer = tree_of(store, "two", below=self.inner)
+        self.good = tree_of(store, "two", "three")
+        store.barrier()
+        self.bad_record = recorded(store, "bad", self.outer)
+        self.good_record = recorded(store, "good", self.good)
+        both = (self.bad_record, self.good_record)
+        keep = {
+            "drvs": [r.drv.hex for r in both],
+            "records": [f"{r.action.hex}/{r.digest.hex}" for r in both],
+            "trees": [self.outer.hex, self.good.hex],
+        }
+        store.set_root("both", encode({"keep": keep, "more": "words"}))
+        store.set_root("both=result", encode({"keep": {"trees": [self.outer.hex]}}))
+        store.set_root("good", encode({"keep": {"trees": [self.good.hex]}}))
+        self.made = store.materialise(self.outer)
+        self.made_good = store.materialise(self.good)
+
+    def again(self, store: LocalStore) -> None:
+        """What the next run would do."""
+        assert tree_of(store, "two", below=tree_of(store, "one")) == self.outer
+        store.barrier()
+        assert recorded(store, "bad", self.outer) == self.bad_record
+        assert (store.materialise(self.outer) / "below" / "one").read_bytes() == b"one"
+
+
+DAMAGES = ("blob", "tree", "blob gone", "tree gone")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_repair_removes_what_leads_to_damage_and_nothing_else(tmp_path: Path, damage: str) -> None:
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        world = Filled(store)
+        blob = damage.startswith("blob")
+        digest = Digest.of(b"one") if blob else world.inner
+        path = blob_path(store, digest) if blob else tree_path(store, digest)
+        if damage.endswith("gone"):
+            path.unlink()
+        else:
+            flip_in_place(path)
+    with LocalStore.open(tmp_path / "store") as store:
+        assert store.verify().problems
+        done = store.repair()
+        assert store.verify().problems == []
+        removed = [] if damage.endswith("gone") else [digest.hex]
+        assert (done.blobs, done.trees) == ((removed, []) if blob else ([], removed))
+        assert set(done.incomplete) == {world.outer.hex, *([world.inner.hex] if blob else [])}
+        assert done.records == [world.bad_record.digest.hex]
+        assert done.memos == [world.bad_record.drv.hex]
+        assert done.roots == ["both", "both=result"]
+        assert done.materialised == [world.outer.hex]
+        assert not done.drvs and not done.left
+        assert not store.contains(world.outer) and store.realized(world.bad_record.drv) is None
+        assert store.realized(world.good_record.drv) == world.good_record
+        assert world.made_good.is_dir() and not world.made.exists()
+        assert store.root("both=result") is None
+        document = decode(store.root("both") or b"")
+        assert isinstance(document, dict) and document["more"] == "words"
+        assert document["keep"] == {
+            "drvs": [world.bad_record.drv.hex, world.good_record.drv.hex],
+            "records": [f"{world.good_record.action.hex}/{world.good_record.digest.hex}"],
+            "trees": [world.good.hex],
+        }
+        store.gc(dry_run=True)  # every root can be followed again
+    with LocalStore.open(tmp_path / "store") as store:
+        world.again(store)
+        assert store.verify().problems == []
+        assert store.repair() == type(done)()
+
+
+def test_repair_of_documents_modes_and_strangers(tmp_path: Path) -> None:
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        world = Filled(store)
+        record = store.path / "records" / world.good_record.action.hex
+        flip_in_place(record / world.good_record.digest.hex)
+        drv = world.bad_record.drv.hex
+        flip_in_place(store.path / "drvs" / drv[:2] / drv)
+        (store.path / "roots" / "off").write_bytes(b"{")
+        blob_path(store, Digest.of(b"two")).chmod(0o644)
+        os.utime(tree_path(store, world.good))
+        stranger = store.path / "blobs" / "notes.txt"
+        stranger.write_text("mine")
+    with LocalStore.open(tmp_path / "store") as store:
+        done = store.repair()
+        assert done.records == [world.good_record.digest.hex]
+        assert done.memos == [world.good_record.drv.hex] and done.drvs == [drv]
+        assert done.roots == ["both", "off"]
+        assert done.modes == [Digest.of(b"two").hex]
+        assert len(done.left) == 1 and "notes.txt" in done.left[0] and stranger.exists()
+        assert store.contains(world.good) and store.contains(world.outer)
+        stranger.unlink()
+        assert store.verify().problems == []
+
+
+def test_repair_waits_for_nobody_to_use_the_store(tmp_path: Path) -> None:
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        world = Filled(store)
+        flip_in_place(blob_path(store, Digest.of(b"one")))
+        with store.lease():
+            refused("E-STORE-BUSY", store.repair)
+        assert store.contains(world.outer)
