@@ -106,8 +106,10 @@ def test_buildah_takes_it_as_it_is(store: MemoryStore, tmp_path: Path) -> None:
     layout = store.materialise(over_base(store))
     facts = Images().inspect(layout)
     Images().save(layout, tmp_path / "layout", form="oci-dir", reference="demo:1")
-    storage: list[str | Path] = ["--root", tmp_path / "root", "--runroot", tmp_path / "run", "--storage-driver",
-               "vfs"]  # fmt: skip
+    storage: list[str | Path] = [
+        *("--root", tmp_path / "root", "--runroot", tmp_path / "run"),
+        *("--storage-driver", "vfs"),
+    ]
     name = run("buildah", *storage, "from", f"oci:{tmp_path}/layout:demo:1").strip()
     try:
         seen = json.loads(run("buildah", *storage, "inspect", name))
