@@ -158,3 +158,22 @@ def test_a_remote_gets_credentials_and_proxies_but_no_identity() -> None:
 
 
 __all__ = ["Daemon"]
+
+
+@pytest.mark.parametrize("mask", [0, 0o077])
+def test_a_cache_has_the_same_modes_under_any_umask(
+    served: tuple[Origin, str], tmp_path: Path, mask: int
+) -> None:
+    _, url = served
+    old = os.umask(mask)
+    try:
+        cache = GitCache(tmp_path / "home" / "cache", base=tmp_path)
+        seen = cache.resolve(url, ["refs/heads/main"])
+        cache.locate(url, list(seen.values()), ["refs/heads/main"])
+    finally:
+        os.umask(old)
+    made = [tmp_path / "home" / "cache", *(tmp_path / "home" / "cache").rglob("*")]
+    assert len(made) > 5
+    modes = {p.stat().st_mode & 0o7777 for p in made if p.is_dir()}
+    assert modes == {0o755}
+    assert all(p.stat().st_mode & 0o022 == 0 for p in made)

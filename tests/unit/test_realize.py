@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -11,7 +12,7 @@ from typing import BinaryIO
 import pytest
 
 from fakes.world import FakeExecutor, World, glue, graph_of, step, wish
-from reprobuild.core.derivation import Derivation, Input, Isolation
+from reprobuild.core.derivation import Derivation, Input, InputContent, Isolation
 from reprobuild.core.digest import Digest
 from reprobuild.core.record import Record
 from reprobuild.core.tree import Tree
@@ -428,3 +429,53 @@ def test_a_foreign_record_of_another_action_is_nothing_to_go_by(world: World) ->
     weak = replace(record, outputs={"out": other.digest}, isolation=Isolation.NONE)
     world.store.choose(a.digest, weak)
     assert counts(world.realize(a, (source, a)))[:2] == (0, 0)
+
+
+def test_a_built_in_that_fails_on_damaged_input_is_not_to_blame(world: World) -> None:
+    source = world.source("source", "text")
+    glued = glue("glued", source)
+    read: list[Digest] = []
+
+    class Refusing:
+        name, version = "glue", 1
+
+        def build(self, params: object, inputs: object, content: object) -> Mapping[str, Digest]:
+            raise ReprobuildError("E-ARCHIVE", "makes no sense")
+
+    class Rotten:
+        def __getattr__(self, name: str) -> object:
+            return getattr(world.store, name)
+
+        def open_blob(self, digest: Digest) -> BinaryIO:
+            read.append(digest)
+            raise ReprobuildError("E-STORE-DAMAGED", "rotten")
+
+    sound = world.realizer().builder
+    builder = replace(sound, builtins={"glue": Refusing()})
+    tree = sound.build(source, Digest.of(b"1"), {}).outputs["out"]
+    inputs = {glued.inputs[0].name: InputContent(tree)}
+    refused(lambda: builder.build(glued, Digest.of(b"2"), inputs), "E-ARCHIVE")
+    rotten = replace(builder, content=Rotten())  # type: ignore[arg-type]
+    refused(lambda: rotten.build(glued, Digest.of(b"2"), inputs), "E-STORE-DAMAGED")
+    assert len(read) == 1
+
+
+def test_outputs_are_made_alike_under_any_umask(world: World) -> None:
+    modes: set[int] = set()
+
+    def look(request: BuildRequest, out: Path, log: BinaryIO) -> str | None:
+        places = (request.workdir / "out", *(request.workdir / "out").iterdir())
+        modes.update(place.stat().st_mode & 0o7777 for place in places)
+        (out / "file").write_bytes(b"x")
+        return None
+
+    for mask in (0, 0o077):
+        old = os.umask(mask)
+        try:
+            source = world.source("source", "text")
+            wanted = step(f"step{mask}", source)
+            executor = FakeExecutor(behaviour={wanted.name: look})
+            world.realize(wanted, (source, wanted), executor)
+        finally:
+            os.umask(old)
+    assert modes == {0o755}

@@ -39,9 +39,6 @@ def info(app: App, /) -> None:
 def verify(app: App, /) -> None:
     """Hash everything again; name all that is damaged."""
     report = app.store.verify()
-    facts = _plain(report)
-    if app.json:
-        click.echo(json.dumps(facts, indent=2, sort_keys=True))
     problems = list(report.problems)
     if problems:
         raise ReprobuildError(
@@ -49,7 +46,9 @@ def verify(app: App, /) -> None:
             f"{len(problems)} objects are damaged",
             problems=[str(problem) for problem in problems][:200],
         )
-    if not app.json:
+    if app.json:
+        click.echo(json.dumps(_plain(report), indent=2, sort_keys=True))
+    else:
         click.echo("the store is sound")
 
 

@@ -6,7 +6,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,9 @@ from pathlib import Path
 from reprobuild.core.derivation import SANDBOX, Derivation, InputContent, Isolation
 from reprobuild.core.digest import Digest
 from reprobuild.core.record import Record
+from reprobuild.core.tree import Directory, File
 from reprobuild.engine.cancellable import CancellableContent
-from reprobuild.errors import ReprobuildError
+from reprobuild.errors import Exit, ReprobuildError
 from reprobuild.ports import (
     BuildOutcome,
     BuildRequest,
@@ -29,6 +30,7 @@ from reprobuild.ports import (
 
 LOG_TAIL = 25
 _TAIL_BYTES = 16 * 1024
+_PIECE = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,13 @@ class Builder:
         else:
             trees = {name: entry.digest for name, entry in inputs.items()}
             builtin = self._builtin(derivation)
-            outputs = builtin.build(
-                derivation.params, trees, CancellableContent(self.content, self.cancel)
-            )
+            content = CancellableContent(self.content, self.cancel)
+            try:
+                outputs = builtin.build(derivation.params, trees, content)
+            except ReprobuildError as error:
+                if error.exit_status in (Exit.INPUT, Exit.BUILD, Exit.CHECK):
+                    read_through(content, trees.values())
+                raise
             isolation, memory, log, unenforced = Isolation.FULL, 0, "", ()
         return Record(
             action=action,
@@ -128,8 +134,10 @@ class Builder:
         workdir = Path(tempfile.mkdtemp(prefix="build-", dir=self.work))
         keep = False
         try:
-            for name in derivation.outputs:
-                (workdir / "out" / name).mkdir(parents=True)
+            for name in ("", *derivation.outputs):
+                made = workdir / "out" / name
+                made.mkdir()
+                made.chmod(0o755)  # a build must not see the caller's umask
             request = self.request(derivation, inputs, workdir)
             log_path, outcome = self._execute(request, derivation.digest)
             if outcome.reason:
@@ -200,6 +208,29 @@ class Builder:
             kept=str(kept) if kept else None,
             unenforced=list(outcome.unenforced) or None,
         )
+
+
+def read_through(content: ContentStore, trees: Iterable[Digest]) -> None:
+    """Reads every file of the trees to its end: E-STORE-DAMAGED when one is not what it should be.
+
+    A built-in reads archives from any place in them and stops where they make no sense, which is
+    often before the end, where damage would show. So after a failure the store is asked first.
+    """
+    seen: set[Digest] = set()
+    pending = list(trees)
+    while pending:
+        digest = pending.pop()
+        if digest in seen:
+            continue
+        seen.add(digest)
+        for _, entry in content.tree(digest).entries:
+            if isinstance(entry, Directory):
+                pending.append(entry.digest)
+            elif isinstance(entry, File) and entry.digest not in seen:
+                seen.add(entry.digest)
+                with content.open_blob(entry.digest) as source:
+                    while source.read(_PIECE):
+                        pass
 
 
 def _set_aside(workdir: Path) -> Path:

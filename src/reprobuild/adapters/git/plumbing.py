@@ -98,14 +98,21 @@ def run(
     cwd: Path | None = None,
     stdin: bytes = b"",
     ok: Sequence[int] = (0,),
+    umask: int = -1,
 ) -> tuple[int, bytes, bytes]:
-    """Runs `git argv…`; (status, standard output, standard error).
+    """Runs `git argv…`, under `umask` where it is not -1; (status, standard output, error).
 
     Raises E-GIT for a status outside `ok`, E-GIT-MISSING-OBJECT when git lacked an object.
     """
     try:
         done = subprocess.run(
-            ["git", *argv], input=stdin, capture_output=True, env=dict(env), cwd=cwd, check=False
+            ["git", *argv],
+            input=stdin,
+            capture_output=True,
+            env=dict(env),
+            cwd=cwd,
+            check=False,
+            umask=umask,
         )
     except FileNotFoundError as error:
         raise ReprobuildError("E-GIT", "git is not installed or not on PATH") from error

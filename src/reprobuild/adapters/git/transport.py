@@ -35,6 +35,8 @@ _SAFE = (
     "-c", "fetch.writeCommitGraph=false",
     "-c", "transfer.bundleURI=false",
 )  # fmt: skip
+_UMASK = 0o022
+"""For what git writes into a cache: modes as the store's own, whatever the caller's umask."""
 
 
 def transport_environment() -> dict[str, str]:
@@ -91,7 +93,7 @@ def _network(
     if git_dir is not None:
         env["GIT_DIR"] = str(git_dir)
     try:
-        return run([*_SAFE, *argv], env=env, cwd=git_dir or Path("/"), stdin=stdin)
+        return run([*_SAFE, *argv], env=env, cwd=git_dir or Path("/"), stdin=stdin, umask=_UMASK)
     except ReprobuildError as error:
         if error.code == "E-GIT" and "not installed" in error.message:
             raise
@@ -121,7 +123,7 @@ def keep(git_dir: Path, commits: Iterable[GitOid]) -> None:
     """Lets refs of ours point to commits, so that later fetches need not bring them again."""
     rows = "".join(f"update refs/reprobuild/{c} {c}\n" for c in commits)
     env = {**clean_environment(), "GIT_DIR": str(git_dir)}
-    run(["update-ref", "--stdin"], env=env, stdin=rows.encode())
+    run(["update-ref", "--stdin"], env=env, stdin=rows.encode(), umask=_UMASK)
 
 
 def init_bare(git_dir: Path, *, sha256: bool = False) -> None:
@@ -129,10 +131,12 @@ def init_bare(git_dir: Path, *, sha256: bool = False) -> None:
     if (git_dir / "HEAD").exists():
         return
     git_dir.parent.mkdir(parents=True, exist_ok=True)
+    git_dir.parent.chmod(0o755)
     form = "sha256" if sha256 else "sha1"
     run(
         ["init", "--quiet", "--bare", "--template=", f"--object-format={form}", str(git_dir)],
         env=clean_environment(),
+        umask=_UMASK,
     )
 
 

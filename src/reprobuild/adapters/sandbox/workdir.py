@@ -38,7 +38,12 @@ def prepare(workdir: Path, cwd: str, uid: int | None) -> Work:
             rest = cwd[len(inside) + 1 :]
             if any(part in ("", ".", "..") for part in rest.split("/")):
                 raise ReprobuildError("E-DERIVATION", f"{cwd!r} is no clean working directory")
-            (workdir / name / rest).mkdir(parents=True, exist_ok=True)
+            place = workdir / name
+            for part in rest.split("/"):
+                place /= part
+                if not place.is_dir():
+                    place.mkdir()
+                    place.chmod(0o755)  # whatever the caller's umask
     if uid is not None:
         os.chown(workdir, uid, uid)
         for directory in places(workdir):

@@ -1,0 +1,58 @@
+"""A damaged store, as a user meets it: said, never built from, mended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.demo import Demo, needs_sandbox
+
+pytestmark = needs_sandbox
+
+
+def blob_of(demo: Demo, content: bytes) -> Path:
+    """The blob that holds `content`."""
+    blobs = (demo.store / "blobs").glob("*/*")
+    (found,) = (path for path in blobs if path.read_bytes() == content)
+    return found
+
+
+def rot(path: Path) -> None:
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.write(bytes([path.read_bytes()[0] ^ 1]))
+    path.chmod(0o444)
+
+
+def test_damage_is_said_and_repaired(realized: Demo) -> None:
+    before = realized.json("realize")
+    note = blob_of(realized, b"a note\n")
+    rot(note)
+    realized.component("notes", "cat /inputs/source/notes.txt > $out/again")
+    for words in (["realize"], ["realize", "--from-source"]):
+        error = realized.run("--json", *words, status=7).error
+        assert error["code"] == "E-STORE-DAMAGED" and note.name in error["message"]
+    assert "problems" in realized.run("--json", "store", "verify", status=7).error["facts"]
+    done = realized.json("store", "repair")
+    assert done["blobs"] == [note.name] and done["records"] and done["removed"] > 2
+    realized.verify()
+    assert realized.run("store", "repair").out == "the store is sound\n"
+    changed = realized.json("realize")
+    assert changed["image"]["config_digest"] != before["image"]["config_digest"]
+    realized.verify()
+
+
+def test_a_damaged_image_is_the_stores_fault(realized: Demo, tmp_path: Path) -> None:
+    image = realized.json("realize")["image"]
+    layout = Path(realized.json("realize")["outputs"]["demo"]["path"])
+    layer = layout / "blobs/sha256" / image["layers"][0]["digest"].removeprefix("sha256:")
+    content = layer.read_bytes()
+    for path in {layer, blob_of(realized, content)}:
+        if path.read_bytes() == content:  # one inode, or two
+            rot(path)
+    saved = tmp_path / "image.tar"
+    error = realized.run("--json", "image", "save", "demo", "-o", str(saved), status=7).error
+    assert error["code"] == "E-STORE-DAMAGED"
+    assert not saved.exists()
+    realized.run("store", "repair")
+    assert realized.json("realize")["image"] == image
+    realized.verify()
