@@ -397,10 +397,6 @@ class App:
 
         return Qualification(self.flake_dir, self.settings.environment)
 
-    def check_fixtures(self, output: str) -> None:
-        """As `check_inputs`, for all inputs of the flake."""
-        self.check_inputs(self.project.flake.inputs, output)
-
     def check_inputs(self, names: Iterable[str], output: str | None = None) -> None:
         """Raises E-LOCK-STALE when one of these inputs moved after it was pinned."""
         from reprobuild.adapters.current import check_inputs

@@ -334,7 +334,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
             Exit.SOURCES,
             "a repository could not be reached or refused",
             "check the address, the network and your credentials; or give a mirror in the "
-            "user's configuration: [mirrors] \"URL\" = \"/path/to/mirror.git\"",
+            'user\'s configuration: [mirrors] "URL" = "/path/to/mirror.git"',
         ),
         "E-ANCESTRY": Code(
             Exit.SOURCES,
@@ -399,6 +399,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             Exit.ENVIRONMENT,
             "a file could not be written",
             "check that the place exists, may be written to and has room",
+        ),
+        "E-STDOUT": Code(
+            Exit.ENVIRONMENT,
+            "standard output cannot be written",
+            "free some space where it goes, or let it go elsewhere",
         ),
         "E-GIT": Code(
             Exit.ENVIRONMENT,

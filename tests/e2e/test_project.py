@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import threading
 from pathlib import Path
 
@@ -221,7 +223,7 @@ def test_stale_lock_exits_3_or_4_and_names_the_update(locked: Demo) -> None:
 def test_content_that_is_not_what_was_pinned_exits_4(locked: Demo) -> None:
     locked.write("notes/notes.txt", "another note\n")
     error = locked.run("--json", "realize", status=4).error
-    assert error["code"] == "E-FETCH-MISMATCH"
+    assert error["code"] == "E-LOCK-STALE"
     digests = re.findall(r"[0-9a-f]{64}", json.dumps(error))
     assert len(set(digests)) >= 2
     locked.verify()
@@ -364,3 +366,37 @@ def test_too_little_space_is_said_before_anything_is_built(
     assert error["code"] == "E-DISK-SPACE"
     assert list((locked.store / "logs").iterdir()) == []
     assert list((locked.store / "records").rglob("*")) == []
+
+
+# -- standard output ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [["show"], ["--json", "show"], ["graph"], ["--help"], ["--json", "show", "none"]]
+)
+def test_a_full_standard_output_is_an_error(realized: Demo, words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            realized.argv(*words), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            env=realized.environment(),
+        )  # fmt: skip
+    if "none" in words:
+        assert done.returncode == 2  # the first error stays the one that counts
+        assert "[E-UNKNOWN-INSTALLABLE]" in done.stderr
+    else:
+        assert done.returncode == 10
+        assert done.stderr.startswith("error: standard output cannot be written: No space left")
+    assert len(done.stderr.splitlines()) <= 4
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [["graph"], ["--json", "graph"], ["--help"]])
+def test_a_reader_that_goes_away_is_no_error(realized: Demo, words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        realized.argv(*words), stdout=writing, stderr=subprocess.PIPE, text=True, check=False,
+        env=realized.environment(),
+    )  # fmt: skip
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")

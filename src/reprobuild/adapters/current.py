@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from reprobuild.adapters.inner import inner_directory
+from reprobuild.adapters.inner import inner_directory, inputs_words
 from reprobuild.core.flake import FixtureInput, PathInput
 from reprobuild.core.lock import GitPin, PathPin
 from reprobuild.core.project import Project
@@ -29,13 +29,11 @@ def check_inputs(
             what, pinned = f"the text of fixture {name}", pin.text
             now = fixture_digest(inner_directory(directory, declared.path)).hex
         elif isinstance(declared, PathInput) and isinstance(pin, PathPin):
-            from reprobuild.adapters.store.treedigest import tree_digest
-
             what, pinned = f"the directory {declared.path} of input {name}", pin.tree
             place = inner_directory(directory, declared.path)
             if not place.is_dir():
                 continue
-            now = tree_digest(place).hex
+            now = _digest(place)
         else:
             continue
         if pinned != now:
@@ -46,3 +44,10 @@ def check_inputs(
                 output=output,
                 hint=f"run `reprobuild lock --update {name}`",
             )
+
+
+def _digest(directory: Path) -> str:
+    from reprobuild.adapters.store.treedigest import tree_digest
+
+    with inputs_words(directory):
+        return tree_digest(directory).hex

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from reprobuild.errors import ReprobuildError
@@ -38,3 +40,14 @@ def inner_directory(base: Path, path: str) -> Path:
             path=str(directory),
         )
     return directory
+
+
+@contextmanager
+def inputs_words(directory: Path) -> Iterator[None]:
+    """What capturing `directory` raises speaks of an input, not of what a build left."""
+    try:
+        yield
+    except ReprobuildError as error:
+        if error.code == "E-OUTPUT-SPECIAL":
+            error.hint = f"remove it from {directory}, or name an input without it"
+        raise

@@ -22,7 +22,12 @@ KINDS = ("new-root-cause", "non-reproducible", "kernel-lost", "downgrade", "isol
 @click.command()
 @click.argument("old")
 @click.argument("new")
-@click.option("--format", "form", type=click.Choice(["text", "json", "markdown", "html"]))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown", "html"]),
+    help="The form of the report (default: text).",
+)
 @click.option("-o", "output", metavar="FILE", help="Write the report there.")
 @click.option("--all", "everything", is_flag=True, help="Long lists to their end.")
 @click.option("--fail-on", multiple=True, type=click.Choice(KINDS), help="Exit 9 when it happened.")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json as jsonlib
-import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
+from reprobuild.cli import stdout
 from reprobuild.errors import Exit, ReprobuildError
 
 COMMANDS = {
@@ -45,6 +46,12 @@ COMMANDS = {
 
 class _Commands(click.Group):
     """Imports a command's file when it is called; help reads the one-line texts below."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:  # click would exit with 1 and say nothing
+            raise stdout.ReaderGoneError from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -120,6 +127,7 @@ def entry() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
+    stdout.watch()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -132,6 +140,8 @@ def run(argv: list[str]) -> int:
     wants_json = "--json" in argv[: _first_command(argv)]
     try:
         result = main.main(args=argv, prog_name="reprobuild", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except ReprobuildError as error:
         return _report(error, wants_json)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -146,9 +156,8 @@ def run(argv: list[str]) -> int:
         )
     except (KeyboardInterrupt, click.Abort):
         return _report(ReprobuildError("E-INTERRUPTED", "interrupted"), wants_json)
-    except BrokenPipeError:
-        # The reader of our output went away; say nothing more to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except stdout.ReaderGoneError:
+        stdout.abandon()
         return 0
     except Exception as error:  # noqa: BLE001 - the one place: the unexpected is a bug of ours
         import traceback
@@ -166,9 +175,15 @@ def _first_command(argv: list[str]) -> int:
 
 
 def _report(error: ReprobuildError, wants_json: bool) -> int:
-    if wants_json:
-        print(jsonlib.dumps(error.as_document(), ensure_ascii=False, indent=2))
-    else:
+    try:
+        if wants_json and error.code != stdout.FAILED:
+            click.echo(jsonlib.dumps(error.as_document(), ensure_ascii=False, indent=2))
+            return error.exit_status
+    except (ReprobuildError, stdout.ReaderGoneError):
+        stdout.abandon()
+    if error.code == stdout.FAILED:
+        stdout.abandon()
+    with suppress(OSError):  # nobody is left to be told
         click.echo(error_text(error), err=True)
     return error.exit_status
 

@@ -100,7 +100,6 @@ def _evaluated(app: App, text: str, name: str, kind: str) -> Read:
 
     project = app.project
     installable = parse_installable(name, project.flake)
-    app.check_fixtures(installable.output)
     evaluator = Evaluator(
         project.flake,
         project.components,
@@ -124,6 +123,9 @@ def _evaluated(app: App, text: str, name: str, kind: str) -> Read:
         facts = release_facts(project.flake, project.components, project.lock, installable.output)
         side = stated_side(text or installable.output, facts, error.message)
         loaded = Loaded(side, store=app.world.store)
+    else:
+        if kind != "git":  # what was committed is compared as it was committed
+            app.check_inputs(evaluator.used, installable.output)
     return Read(loaded, app.world.sources(), app.world.patches(), app.world.store)
 
 

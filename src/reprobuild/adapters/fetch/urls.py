@@ -10,7 +10,7 @@ from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.filetree import promised_file, size_of, store_file, text
 from reprobuild.adapters.fetch.redact import redact
 from reprobuild.adapters.fetch.wanted import Place, Wanted
-from reprobuild.adapters.inner import inner_directory
+from reprobuild.adapters.inner import inner_directory, inputs_words
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
@@ -84,12 +84,8 @@ class PathFetcher:
                 hint="name a directory; relative paths start at the flake's own",
                 file=str(directory),
             )
-        try:
+        with inputs_words(directory):
             return self._content.capture(directory)
-        except ReprobuildError as error:
-            if error.code == "E-OUTPUT-SPECIAL":
-                error.hint = f"remove it from {path}, which is an input as it is"
-            raise
 
     def fetch(self, fixed: FixedOutput, origin: Mapping[str, Value], report: Reporter) -> Digest:
         """As `ports.Fetcher`."""
