@@ -23,6 +23,9 @@ from reprobuild.errors import ReprobuildError
 DOMAIN = "reprobuild/tree/v0"
 MAX_NAME = 255
 MAX_TARGET = 4095
+MAX_DEPTH = 512
+"""Levels of directories below a tree's root. A name of 8 bytes at each makes a path longer than
+the 4,096 bytes that Linux takes; deeper trees only serve to exhaust who walks them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,17 @@ def check_name(name: bytes) -> None:
     """Raises E-TREE unless `name` can stand as one path component on Linux."""
     if not name or name in (b".", b"..") or b"/" in name or b"\0" in name or len(name) > MAX_NAME:
         raise ReprobuildError("E-TREE", f"{name[:80]!r} is not allowed as a file name")
+
+
+def check_depth(levels: int, path: str) -> None:
+    """Raises E-TREE for more than `MAX_DEPTH` levels; `path` says where, and is cut short."""
+    if levels > MAX_DEPTH:
+        raise ReprobuildError(
+            "E-TREE",
+            f"{path[:200]}… lies more than {MAX_DEPTH} directories deep; no tree does",
+            hint="leave such directories out of what is taken",
+            limit=MAX_DEPTH,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from reprobuild.core.digest import Digest
-from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree, check_name
+from reprobuild.core.tree import (
+    Directory,
+    Entry,
+    File,
+    Symlink,
+    Tree,
+    check_depth,
+    check_name,
+)
 from reprobuild.errors import ReprobuildError
 
 
 def split_path(path: bytes) -> tuple[bytes, ...]:
     """The components of a relative path; `.` components are dropped.
 
-    Raises E-TREE for an absolute path or a `..`: nothing escapes the tree that is being built.
+    Raises E-TREE for an absolute path or a `..`, since nothing escapes the tree that is being
+    built, and for one of more levels than a tree may have.
     """
     if path.startswith(b"/"):
         raise ReprobuildError("E-TREE", f"{path[:200]!r} is absolute; a path inside a tree is not")
     parts = tuple(part for part in path.split(b"/") if part not in (b"", b"."))
     for part in parts:
         check_name(part)
+    check_depth(len(parts) - 1, repr(path[:200]))
     return parts
 
 
@@ -33,6 +43,7 @@ class TreeBuilder:
     _children: dict[bytes, TreeBuilder | Entry] = field(default_factory=dict)
 
     def _directory(self, parts: tuple[bytes, ...], full: bytes) -> TreeBuilder:
+        check_depth(len(parts), repr(full[:200]))
         here = self
         for part in parts:
             child = here._children.get(part)
@@ -74,19 +85,24 @@ class TreeBuilder:
     def build(self) -> tuple[Digest, dict[Digest, Tree]]:
         """The root's digest and every node that was made here, by digest (children included)."""
         nodes: dict[Digest, Tree] = {}
-        return self._build(nodes), nodes
-
-    def _build(self, nodes: dict[Digest, Tree]) -> Digest:
-        entries: dict[bytes, Entry] = {}
-        for name, child in self._children.items():
-            if isinstance(child, TreeBuilder):
-                entries[name] = Directory(child._build(nodes))
-            else:
-                entries[name] = child
-        tree = Tree.of(entries)
-        digest = tree.digest
-        nodes[digest] = tree
-        return digest
+        made: dict[int, Digest] = {}
+        stack = [self]
+        while stack:
+            here = stack[-1]
+            below = [c for c in here._children.values() if isinstance(c, TreeBuilder)]
+            if todo := [c for c in below if id(c) not in made]:
+                stack += todo
+                continue
+            stack.pop()
+            tree = Tree.of(
+                {
+                    name: Directory(made[id(c)]) if isinstance(c, TreeBuilder) else c
+                    for name, c in here._children.items()
+                }
+            )
+            made[id(here)] = digest = tree.digest
+            nodes[digest] = tree
+        return made[id(self)], nodes
 
 
 __all__ = ["Directory", "File", "Symlink", "TreeBuilder", "split_path"]

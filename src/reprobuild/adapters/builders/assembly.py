@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from reprobuild.adapters.builders.globs import Selection
 from reprobuild.core.digest import Digest
-from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree
+from reprobuild.core.tree import MAX_DEPTH, Directory, Entry, File, Symlink, Tree, check_depth
 from reprobuild.core.treebuilder import split_path
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import ContentStore
@@ -61,7 +61,7 @@ class Assembly:
         if not parts:
             if not isinstance(entry, Directory):
                 raise ReprobuildError("E-TREE", "an entry needs a path")
-            self._merge_children(self._root, b"", entry, owner, replace)
+            self._merge_children(self._root, (), entry, owner, replace)
             return
         parent, seen = self._descend(parts[:-1], owner)
         self._merge(parent, (*seen, parts[-1]), entry, owner, replace)
@@ -105,9 +105,25 @@ class Assembly:
     def build(self) -> Digest:
         """Stores the nodes made here and returns the root's digest."""
         nodes: dict[Digest, Tree] = {}
-        digest = self._build(self._root, nodes)
+        made: dict[int, Digest] = {}
+        stack = [self._root]
+        while stack:
+            here = stack[-1]
+            below = [c for c in here.children.values() if isinstance(c, _Node)]
+            if todo := [c for c in below if id(c) not in made]:
+                stack += todo
+                continue
+            stack.pop()
+            tree = Tree.of(
+                {
+                    name: Directory(made[id(c)]) if isinstance(c, _Node) else c.entry
+                    for name, c in here.children.items()
+                }
+            )
+            made[id(here)] = digest = tree.digest
+            nodes[digest] = tree
         self._content.add_trees(nodes)
-        return digest
+        return made[id(self._root)]
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -153,18 +169,52 @@ class Assembly:
                 continue
             stack.append(child)
             names.append(part)
+            if len(names) > MAX_DEPTH:  # through links, since a path was checked
+                check_depth(len(names), show(b"/".join(names)))
         return stack[-1], tuple(names)
 
     def _merge(
         self, parent: _Node, path: tuple[bytes, ...], entry: Entry, owner: str, replace: Replace
     ) -> None:
+        node = self._merge_one(parent, path, entry, owner, replace)
+        if node is not None:
+            assert isinstance(entry, Directory)
+            self._merge_children(node, path, entry, owner, replace)
+
+    def _merge_children(
+        self,
+        node: _Node,
+        path: tuple[bytes, ...],
+        entry: Directory,
+        owner: str,
+        replace: Replace,
+    ) -> None:
+        frames = [(node, path, iter(self._content.tree(entry.digest).entries))]
+        while frames:
+            parent, prefix, entries = frames[-1]
+            for name, child in entries:
+                whole = (*prefix, name)
+                below = self._merge_one(parent, whole, child, owner, replace)
+                if below is not None:
+                    assert isinstance(child, Directory)
+                    frames.append((below, whole, iter(self._content.tree(child.digest).entries)))
+                    break
+            else:
+                frames.pop()
+
+    def _merge_one(
+        self, parent: _Node, path: tuple[bytes, ...], entry: Entry, owner: str, replace: Replace
+    ) -> _Node | None:
+        """Puts one entry; the directory into which its children are still to be merged."""
+        if len(path) > MAX_DEPTH:
+            check_depth(len(path) - 1, show(b"/".join(path)))
         name = path[-1]
         have = parent.children.get(name)
         if have is None:
             parent.children[name] = _Leaf(entry, owner)
-            return
+            return None
         if isinstance(have, _Leaf) and have.entry == entry:
-            return
+            return None
         if isinstance(entry, Directory):
             if self._follow and isinstance(have, _Leaf) and isinstance(have.entry, Symlink):
                 node, _ = self._descend(path, owner)
@@ -173,33 +223,14 @@ class Assembly:
                 if not isinstance(opened, _Node):
                     raise _conflict(b"/".join(path), have.owner, owner, "is not always a directory")
                 node = opened
-            self._merge_children(node, b"/".join(path), entry, owner, replace)
-            return
+            return node
         if not isinstance(have, _Leaf) or isinstance(have.entry, Directory):
             raise _conflict(b"/".join(path), have.owner, owner, "is not always a directory")
         whole = b"/".join(path)
         if not (replace if isinstance(replace, bool) else replace.takes(whole)):
             raise _conflict(whole, have.owner, owner, "comes with different content")
         parent.children[name] = _Leaf(entry, owner)
-
-    def _merge_children(
-        self, node: _Node, path: bytes, entry: Directory, owner: str, replace: Replace
-    ) -> None:
-        prefix = tuple(path.split(b"/")) if path else ()
-        for name, child in self._content.tree(entry.digest).entries:
-            self._merge(node, (*prefix, name), child, owner, replace)
-
-    def _build(self, node: _Node, nodes: dict[Digest, Tree]) -> Digest:
-        entries: dict[bytes, Entry] = {}
-        for name, child in node.children.items():
-            if isinstance(child, _Node):
-                entries[name] = Directory(self._build(child, nodes))
-            else:
-                entries[name] = child.entry
-        tree = Tree.of(entries)
-        digest = tree.digest
-        nodes[digest] = tree
-        return digest
+        return None
 
 
 def _conflict(path: bytes, first: str, second: str, what: str) -> ReprobuildError:
@@ -215,6 +246,7 @@ def _conflict(path: bytes, first: str, second: str, what: str) -> ReprobuildErro
 def _walk(
     content: ContentStore, tree: Digest, select: Selection, prefix: bytes = b""
 ) -> Iterator[tuple[bytes, File | Symlink]]:
+    check_depth(prefix.count(b"/"), show(prefix))
     for name, entry in content.tree(tree).entries:
         path = prefix + name
         if isinstance(entry, Directory):

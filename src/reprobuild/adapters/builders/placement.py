@@ -14,7 +14,7 @@ from reprobuild.adapters.builders.below import Found, Stack
 from reprobuild.adapters.builders.globs import Selection
 from reprobuild.core.digest import Digest
 from reprobuild.core.imagetar import Attributes
-from reprobuild.core.tree import Directory, Entry, File, Symlink
+from reprobuild.core.tree import Directory, Entry, File, Symlink, check_depth
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import ContentStore
 
@@ -53,6 +53,7 @@ class Placement:
 
     def _walk(self, tree: Digest, at: tuple[bytes, ...]) -> None:
         assert self._assembly is not None
+        check_depth(len(at), show(b"/".join(at[:20])))
         for name, entry in self.content.tree(tree).entries:
             parts = (*at, name)
             found = self.stack.lookup(parts)

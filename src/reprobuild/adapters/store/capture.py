@@ -17,7 +17,7 @@ from reprobuild.adapters.store.blobs import IN_MEMORY, Blobs, digest_hex, new_ha
 from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack, MovedError
 from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.digest import Digest
-from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree
+from reprobuild.core.tree import MAX_DEPTH, Directory, Entry, File, Symlink, Tree, check_depth
 from reprobuild.errors import ReprobuildError
 
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -46,7 +46,7 @@ class Capture:
         self._frames: list[_Frame] = []
 
     def run(self) -> Digest:
-        """The tree's digest; raises E-OUTPUT-…, E-STORE-WRITE or E-STORE-DAMAGED."""
+        """The tree's digest; raises E-OUTPUT-…, E-TREE (too deep), E-STORE-…."""
         try:
             root, info = self._open_directory(os.fsencode(self._directory), None)
         except OSError as error:
@@ -69,6 +69,8 @@ class Capture:
                 self._frames[-1].entries[frame.name] = Directory(digest)
 
     def _descend(self, stack: DirStack, name: bytes) -> None:
+        if stack.depth >= MAX_DEPTH:
+            check_depth(stack.depth + 1, self._shown(name))
         try:
             fd, info = self._open_directory(name, stack.top)
         except NotADirectoryError as error:

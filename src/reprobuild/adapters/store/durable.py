@@ -23,6 +23,7 @@ FEW = 8
 
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -308,6 +309,15 @@ def write_error(root: Path, what: str, error: OSError) -> ReprobuildError:
     if not path.startswith(f"{root}/"):
         path = str(root)
     reason = error.strerror or str(error)
+    if error.errno in _REFUSED:  # room is not the matter
+        return ReprobuildError(
+            "E-STORE-WRITE",
+            f"cannot write {what}: {reason} ({path})",
+            hint="this user may not write there: mend the permissions, or name a store of your "
+            "own with --store DIR",
+            path=path,
+            errno=errno.errorcode[error.errno],
+        )
     return ReprobuildError(
         "E-STORE-WRITE",
         f"cannot write {what}: {reason} ({free // 2**20} MiB free in {root})",

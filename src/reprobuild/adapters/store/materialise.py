@@ -20,7 +20,7 @@ from reprobuild.adapters.store.made import MadeCheck
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.digest import Digest
-from reprobuild.core.tree import Directory, Entry, File, Symlink
+from reprobuild.core.tree import Directory, Entry, File, Symlink, check_depth
 
 _CANNOT_LINK = (errno.EMLINK, errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOENT)
 
@@ -149,6 +149,7 @@ class Materialiser:
             while frames:
                 if frames[-1]:
                     name, child = frames[-1].pop()
+                    check_depth(len(frames), f"a directory of tree {digest.short}")
                     durable.mkdir(name, dir_fd=stack.top)
                     stack.push(os.open(name, DIRECTORY, dir_fd=stack.top))
                     made += 1 + self._fill(stack.top, child, frames)

@@ -9,7 +9,7 @@ from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.blobs import Blobs, damaged, missing
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.core.digest import Digest, tagged
-from reprobuild.core.tree import DOMAIN, Directory, File, Tree, decode
+from reprobuild.core.tree import DOMAIN, Directory, File, Tree, check_depth, decode
 from reprobuild.errors import ReprobuildError
 
 
@@ -21,6 +21,8 @@ class Trees:
         self._blobs = blobs
         self._layout = staging.layout
         self._confirmed: set[str] = set()
+        self._heights: dict[Digest, int] = {}
+        """Of what was added through this object."""
 
     def contains(self, hex_digest: str) -> bool:
         """Whether the tree is here; by the order of commits it is then complete."""
@@ -88,10 +90,15 @@ class Trees:
     def add_all(self, nodes: Mapping[Digest, Tree]) -> None:
         """Stores nodes, children first.
 
-        Raises E-TREE for a node under another's digest and E-STORE-MISSING for a reference to
-        something that is neither in `nodes` nor here; nothing that lacks a part is ever named.
+        Raises E-TREE for a node under another's digest or over too many levels, and
+        E-STORE-MISSING for a reference to something that is neither in `nodes` nor here; nothing
+        that lacks a part is ever named.
         """
         for digest, tree in children_first(nodes):
+            below = [e.digest for _, e in tree.entries if isinstance(e, Directory)]
+            height = max((self._heights.get(d, 0) + 1 for d in below), default=0)
+            check_depth(height, f"something in the tree {digest}")
+            self._heights[digest] = height
             if self.contains(digest.hex):
                 if tree.digest == digest:
                     self._confirm(digest, tree.encode())
