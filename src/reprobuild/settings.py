@@ -47,11 +47,25 @@ class Settings:
 
     @cached_property
     def store_path(self) -> Path:
-        """--store, else $REPROBUILD_STORE, else `store/` beside the flake."""
-        if self.store is not None:
-            return self.store.absolute()
+        """--store, else $REPROBUILD_STORE, else `store/` beside the flake.
+
+        Raises E-USAGE for a path that is not UTF-8: it could not stand in any document.
+        """
         named = self.environment.get("REPROBUILD_STORE")
-        return Path(named).absolute() if named else self.flake_dir / "store"
+        if self.store is not None:
+            path = self.store.absolute()
+        else:
+            path = Path(named).absolute() if named else self.flake_dir / "store"
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+            raise ReprobuildError(
+                "E-USAGE",
+                f"the store's path is not UTF-8: {shown}",
+                hint="name a store elsewhere with --store DIR or $REPROBUILD_STORE",
+            ) from None
+        return path
 
     @cached_property
     def config_file(self) -> Path:

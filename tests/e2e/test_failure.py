@@ -23,6 +23,9 @@ def test_shows_the_end_of_the_log_and_where_all_of_it_is(locked: Demo) -> None:
     ran = locked.run("realize", "demo.notes", status=5)
     assert "notes.copy ended with status 9  [E-BUILD-FAILED]" in ran.err
     assert "    | line 3\n    | to stderr" in ran.err
+    assert "`reprobuild log --installable demo.notes notes.copy`" in ran.err
+    assert "`reprobuild shell demo.notes -d notes.copy`" in ran.err
+    assert "to stderr" in locked.run("log", "notes.copy").out
     match = re.search(r"^  log: (.*)$", ran.err, re.MULTILINE)
     assert match is not None
     assert Path(match[1]).read_text() == "line 1\nline 2\nline 3\nto stderr\n"

@@ -179,6 +179,8 @@ def test_what_cannot_be_reached_is_left_open(code: str) -> None:
     done = lock(flake(), None, World(broken={"tool": code}))
     assert "tool" not in done.lock.inputs
     assert done.lock.open["tool"].startswith(code)
+    hosts_own = code != "E-PACKAGE-MISSING"
+    assert ("cannot be had" in done.lock.open["tool"]) != hosts_own
     assert set(done.lock.inputs) == {"app", "text", "notes"}
     # and closed once it can be
     closed = lock(flake(), done.lock, World(version=1))

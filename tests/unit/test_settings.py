@@ -64,3 +64,14 @@ def test_configuration_that_is_off(tmp_path: Path, content: bytes) -> None:
         _ = Settings(environment={"REPROBUILD_CONFIG": str(path)}).config
     assert caught.value.code == "E-CONFIG"
     assert caught.value.facts["file"] == str(path)
+
+
+def test_a_store_whose_path_is_not_utf8_is_refused() -> None:
+    for settings in (
+        Settings(store=Path("/tmp/\udcff"), environment={}),
+        Settings(environment={"REPROBUILD_STORE": "/tmp/\udcff"}),
+    ):
+        with pytest.raises(ReprobuildError) as caught:
+            _ = settings.store_path
+        assert caught.value.exit_status == 2
+        assert "\\xff" in caught.value.message

@@ -42,6 +42,8 @@ def check_inputs(
                 f"{what} changed after it was pinned",
                 input=name,
                 output=output,
+                expected=pinned,
+                got=now,
                 hint=f"run `reprobuild lock --update {name}`",
             )
 

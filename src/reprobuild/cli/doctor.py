@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 import sys
@@ -39,6 +40,8 @@ def doctor(app: App, /) -> None:
     rows.append(_sandbox(app))
     try:
         store = app.store
+        if not os.access(store.path, os.W_OK):
+            raise ReprobuildError("E-STORE-WRITE", f"{store.path} may not be written by this user")
         free = store.free_bytes() / 2**30
         rows.append(
             {"what": "store", "state": "ok", "detail": f"{store.path}, {free:.0f} GiB free"}

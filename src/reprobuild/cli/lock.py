@@ -54,7 +54,7 @@ def lock(app: App, update: tuple[str, ...], check: bool) -> None:
     changed = project.texts.get(LOCK_FILE) != app.lock_text(done.lock)
     if changed:
         app.write_lock(done.lock)
-    _print(app, done.lock, done.changed, _open(app, flake, done.lock), changed)
+    _print(app, done.lock, done.changed, _open(app, flake, done.lock), changed, locker.why)
 
 
 def _check(app: App) -> None:
@@ -73,7 +73,7 @@ def _check(app: App) -> None:
     default = project.flake.default
     if default in open_:
         raise ReprobuildError("E-OUTPUT-OPEN", open_[default], output=default)
-    _print(app, project.lock, [], open_, False)
+    _print(app, project.lock, [], open_, False, {})
 
 
 def _open(app: App, flake: Flake, lock_: Lock) -> dict[str, str]:
@@ -92,12 +92,23 @@ def _open(app: App, flake: Flake, lock_: Lock) -> dict[str, str]:
     return open_
 
 
-def _print(app: App, lock_: Lock, changed: list[str], open_: dict[str, str], written: bool) -> None:
+def _print(
+    app: App,
+    lock_: Lock,
+    changed: list[str],
+    open_: dict[str, str],
+    written: bool,
+    said: dict[str, str],
+) -> None:
     if app.json:
         click.echo(json.dumps(_document(lock_, changed, open_), indent=2, sort_keys=True))
         return
     for name in changed:
+        if name.startswith("open.") or ".open." in name:
+            continue  # what was open is said to be pinned; what is open follows
         click.echo(f"pinned  {name}")
+    for name, why in sorted(said.items()):
+        click.echo(f"open    {name.replace('open.', '', 1)}: {why}", err=True)
     for name, why in sorted(open_.items()):
         click.echo(f"open    {name}: {why}", err=True)
     if not changed:

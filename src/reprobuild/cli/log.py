@@ -14,22 +14,20 @@ if TYPE_CHECKING:
 
     from reprobuild.app import App
     from reprobuild.core.digest import Digest
+    from reprobuild.core.graph import Graph
 
 
 @click.command()
 @click.argument("derivation")
-@click.option("--installable", default="", help="Where to look (default: the default output).")
+@click.option("--installable", default="", help="Where to look (default: in all outputs).")
 @click.pass_obj
 def log(app: App, /, derivation: str, installable: str) -> None:
     """The log of the build of DERIVATION (a name, or a drv digest)."""
-    from reprobuild.cli.evaluation import evaluate
     from reprobuild.cli.options import in_flake
-    from reprobuild.cli.why import find_derivation
     from reprobuild.core.derivation import SANDBOX
 
     app, names = in_flake(app, (installable,))
-    graph, _ = evaluate(app, names)
-    drv = find_derivation(graph, derivation)
+    graph, drv = _find(app, derivation, names[0])
     path = _newest(app, drv)
     if path is None:
         node = graph.nodes[drv]
@@ -43,6 +41,23 @@ def log(app: App, /, derivation: str, installable: str) -> None:
     with path.open("rb") as file:
         while chunk := file.read(1 << 16):
             sys.stdout.buffer.write(chunk)
+
+
+def _find(app: App, derivation: str, installable: str) -> tuple[Graph, Digest]:
+    """The derivation; without an installable of any output, the default first."""
+    from reprobuild.cli.evaluation import evaluate
+    from reprobuild.cli.why import find_derivation
+
+    flake = app.project.flake
+    outputs = sorted(flake.outputs, key=lambda name: (name != flake.default, name))
+    problems: list[ReprobuildError] = []
+    for name in [installable] if installable else outputs:
+        try:
+            graph, _ = evaluate(app, [name])
+            return graph, find_derivation(graph, derivation)
+        except ReprobuildError as error:
+            problems.append(error)
+    raise problems[0]
 
 
 def _newest(app: App, drv: Digest) -> Path | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
+    from reprobuild.cli.evaluation import Target
     from reprobuild.core.derivation import Isolation
+    from reprobuild.core.graph import Graph
     from reprobuild.engine.realize import Realized, Wishes
 
 
@@ -118,7 +121,8 @@ def _realize(
         app.check_before(realizer.plan(graph, drvs, wish), graph, isolation)
         again = options["from_source"] or options["check"] is not None
         known = known_outputs(app.store, graph.nodes) if again else {}
-        done = realizer.realize(graph, drvs, wish)
+        with _what_next(graph, targets):
+            done = realizer.realize(graph, drvs, wish)
         answer = _answer(app, targets, done)
         if options["substituter"]:
             answer["substituted"] = {"notes": caches.notes, "taken": len(caches.taken)}
@@ -139,6 +143,28 @@ def _realize(
         answer["compared"] = compared.document()
         require_equal(compared)
     return answer
+
+
+@contextmanager
+def _what_next(graph: Graph, targets: Sequence[Target]) -> Iterator[None]:
+    """A failed build's hint names the commands that show its log and open its sandbox."""
+    from reprobuild.core.digest import Digest
+
+    try:
+        yield
+    except ReprobuildError as error:
+        drv = error.facts.get("drv")
+        if error.code.startswith("E-BUILD-") and isinstance(drv, str):
+            failed = Digest.parse(drv)
+            for target in targets:
+                if failed in graph.closure([place.drv for place in target.located.values()]):
+                    of, name = target.installable, graph.nodes[failed].name
+                    error.hint = (
+                        f"{error.hint}: `reprobuild log --installable {of} {name}`, "
+                        f"`reprobuild shell {of} -d {name}`"
+                    )
+                    break
+        raise
 
 
 def _required(app: App, outputs: Sequence[str]) -> Isolation:

@@ -30,8 +30,7 @@ def info(app: App, /) -> None:
     if app.json:
         click.echo(json.dumps(facts, indent=2, sort_keys=True))
         return
-    for name, value in facts.items():
-        click.echo(f"{name:<14} {value}")
+    _rows(facts)
 
 
 @store.command()
@@ -92,9 +91,7 @@ def gc(app: App, /, dry_run: bool) -> None:
     if app.json:
         click.echo(json.dumps(facts, indent=2, sort_keys=True))
         return
-    for name, value in facts.items():
-        shown = len(value) if isinstance(value, list) else value
-        click.echo(f"{name:<14} {shown}")
+    _rows(facts)
 
 
 @store.command()
@@ -131,3 +128,17 @@ def _plain(value: Any) -> dict[str, Any]:
         key: [str(v) for v in item] if isinstance(item, (list, tuple)) else item
         for key, item in dataclasses.asdict(value).items()
     }
+
+
+def _rows(facts: dict[str, Any]) -> None:
+    """One line for each fact; kinds of objects by number and size, lists by their length."""
+    for name, value in facts.items():
+        if name == "kinds":
+            for kind, held in value.items():
+                size = held["bytes"] / 2**20
+                click.echo(f"{kind:<14} {held['count']:>8} {size:12.1f} MiB")
+        elif name.endswith("bytes"):
+            click.echo(f"{name.removesuffix('_bytes'):<14} {value / 2**20:.0f} MiB")
+        else:
+            shown = len(value) if isinstance(value, list) else value
+            click.echo(f"{name:<14} {shown}")

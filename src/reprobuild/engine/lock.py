@@ -15,7 +15,7 @@ from reprobuild.core.lock import GitPin, Lock, PathPin, Pin, PinnedHead, PinnedO
 from reprobuild.core.origins import spec_digest
 from reprobuild.engine.pinning import Pinner
 from reprobuild.engine.updates import Update
-from reprobuild.errors import ReprobuildError
+from reprobuild.errors import CODES, ReprobuildError
 from reprobuild.ports import Reporter
 
 _OPEN = frozenset(
@@ -30,6 +30,10 @@ _OPEN = frozenset(
     }
 )
 """Failures that leave an input open: it cannot be reached now, and may be later."""
+
+
+_UNREACHED = frozenset({"E-FETCH", "E-OFFLINE", "E-GIT-FETCH"})
+"""Those whose message speaks of this machine and its network."""
 
 
 @dataclass(slots=True)
@@ -49,6 +53,8 @@ class Locker:
     pinner: Pinner
     reporter: Reporter
     update: Update = field(default_factory=Update)
+    why: dict[str, str] = field(default_factory=dict)
+    """What was said of everything that stays open, by its name in `Locked.changed`."""
 
     def run(self) -> Locked:
         """Pins what is missing, changed or to be updated; the rest stays to the letter.
@@ -68,6 +74,7 @@ class Locker:
                 inputs[name] = self.pinner.input(name, declared)
             except ReprobuildError as error:
                 open_inputs[name] = self._left_open(error, name in self.update.inputs)
+                self.why[f"open.{name}"] = error.message
                 if before is not None and before.spec == spec_digest(declared).hex:
                     inputs[name] = before
             self.reporter.emit(
@@ -93,7 +100,11 @@ class Locker:
     def _left_open(self, error: ReprobuildError, asked_for: bool, moved_on: bool = False) -> str:
         if asked_for or (error.code not in _OPEN and not moved_on):
             raise error
-        return f"{error.code}: {error.message}"
+        if error.code not in _UNREACHED:
+            return f"{error.code}: {error.message}"
+        # What a resolver or proxy of this machine says is no matter of a file that is shared.
+        where = error.facts.get("url")
+        return f"{error.code}: {CODES[error.code].meaning}" + (f" ({where})" if where else "")
 
     def _output(self, name: str, output: Output) -> PinnedOutput:
         before = self.old.outputs.get(name) if self.old else None
@@ -110,6 +121,7 @@ class Locker:
                 # has moved on since the release: the output waits, the others need not.
                 moved_on = error.code == "E-TREE-MISMATCH" and wanted.base_commit is None
                 open_[component] = self._left_open(error, asked, moved_on)
+                self.why[f"outputs.{name}.open.{component}"] = error.message
         return PinnedOutput(open=open_, sources=sources)
 
     def _asked_for(self, output: str, component: str, wanted: Source) -> bool:

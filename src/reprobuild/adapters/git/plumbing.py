@@ -131,7 +131,7 @@ _MISSING = re.compile(
 def failure(argv: Sequence[str], status: int, stderr: bytes) -> ReprobuildError:
     """The error for a git process that ended with `status`."""
     said = redact(stderr.decode("utf-8", "replace").strip())
-    command = next((a for a in argv if not a.startswith("-")), "git")
+    command = _command(argv)
     missing = _MISSING.search(stderr)
     if missing:
         oid = missing.group(1).decode()
@@ -144,6 +144,16 @@ def failure(argv: Sequence[str], status: int, stderr: bytes) -> ReprobuildError:
     return ReprobuildError(
         "E-GIT", f"git {command} ended with {status}: {said[-500:]}", status=status
     )
+
+
+def _command(argv: Sequence[str]) -> str:
+    """The name of the command that is run; what follows a `-c` or `-C` is none."""
+    before = ""
+    for word in argv:
+        if not word.startswith("-") and before not in ("-c", "-C"):
+            return word
+        before = word
+    return "git"
 
 
 @contextmanager
