@@ -19,7 +19,7 @@ EPOCH_NS = 10**9
 """The one mtime of everything that a builder may see: second 1 (0 upsets some archivers)."""
 
 FEW = 8
-"""Up to so many files are synchronised one by one; more by one `syncfs` (docs/performance.md)."""
+"""Up to so many files are synchronised one by one; more by one `syncfs`."""
 
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
