@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +103,9 @@ def _realize(
 
     watched = watched_paths(app)
     key = fingerprint(app.flake_dir, watched, dict(wishes))
-    with app.store.lease():
+    # A dry run changes nothing, so whoever may only read the store may do it, too.
+    idle = options["dry_run"] and not options["override"]
+    with nullcontext() if idle else app.store.lease():
         overrides = parse_overrides(app, options["override"])
         graph, targets = evaluate(app, names, overrides)
         located = {name: place for target in targets for name, place in target.located.items()}
