@@ -18,6 +18,14 @@ settings.register_profile(
 settings.load_profile("suite")
 
 
+@pytest.fixture(autouse=True)
+def open_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command run inside the test process must not seal it: that holds for good, and for every
+    test after. What the seal does is tested in processes of their own (hostile/test_offline_seal).
+    """
+    monkeypatch.setattr("reprobuild.adapters.offline.seal.seal", lambda: None)
+
+
 @pytest.fixture(scope="session")
 def demo_template(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """The small project, locked and realized once; tests take copies (never change it)."""

@@ -20,7 +20,7 @@ from reprobuild.ports import Builtin, ContentStore
 from support.archives import deb, tar, tar_entry, zipped
 from support.fatbin import ELF, FLAG_A, container, cubin, library
 from support.fatbin import entry as member
-from support.images import CREATED, layer
+from support.images import CREATED, layer, quick_image
 from support.trees import Given, make
 
 Question = tuple[Value, Mapping[str, Digest]]
@@ -69,6 +69,7 @@ QUESTIONS: dict[str, Callable[[ContentStore], Question]] = {
         {"document": {"format": 0, "components": [{"name": "a"}]}, "program": "#"},
         {"tree-a": make(s, {"x": b""})},
     ),
+    "oci-rootfs": lambda s: ({}, {"base-0": quick_image(s)}),
     "cuda-check": lambda s: (
         {"require": ["sm_120a"], "forbid-ptx": True},
         {"module": make(s, {"m.so": library(container([member(ELF, 120, FLAG_A, cubin(120))]))})},
