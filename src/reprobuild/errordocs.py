@@ -1,7 +1,4 @@
-"""docs/errors.md out of the table of codes.
-
-    python -m reprobuild.errordocs > docs/errors.md
-"""
+"""docs/errors.md, written out of the table (`python -m reprobuild.errordocs > docs/errors.md`)."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_a_comment_in_a_real_header_is_cut_off(tmp_path: Path) -> None:
     demo.path.mkdir()
     for name in ("flake-like.toml", "flake-like.lock"):
         shutil.copy(ROOT / name, demo.path)
-    for name in ("derivations", "fixtures"):
+    for name in ("derivations", "fixtures", "releases"):
         shutil.copytree(ROOT / name, demo.path / name)
     demo.env["HOME"] = os.environ["HOME"]  # pip's configuration names the index
     before = demo.json("realize", "quickstart.b12x", timeout=900)["outputs"]["quickstart.b12x"]
