@@ -169,7 +169,7 @@ def test_refused_at_every_operation(
             assert error.exit_status == 10
             assert str(path) in str(error.facts["path"]), faults.fired
             assert error.facts["errno"] == errno.errorcode[number]
-            assert "free" in error.message
+            assert ("free" in error.message) == (number != errno.EROFS)  # room is not the matter
         fired = faults.fired
         faults.disarm()
         if session.store is not None:
