@@ -57,7 +57,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "adapters.toml",
     ),
     "pydantic_core": ("core.schema", "adapters.toml"),
-    "pypi_simple": ("adapters.fetch.index",),
+    "pypi_simple": ("adapters.fetch.index", "adapters.fetch.pipconfig"),
     "requests": ("adapters.fetch.http", "adapters.docker", "adapters.git.forge"),
     "rich": ("adapters.report",),
     "packageurl": ("adapters.sbom",),

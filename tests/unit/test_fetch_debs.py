@@ -302,8 +302,8 @@ def test_no_archive_at_all_says_what_to_do(tmp_path: Path) -> None:
 def test_one_line_sources_are_read() -> None:
     text = """
 # deb http://commented/ bookworm main
-deb http://deb.debian.org/debian bookworm main contrib  # remark
-deb-src http://deb.debian.org/debian bookworm main
+deb http://archive.example.org/debian bookworm main contrib  # remark
+deb-src http://archive.example.org/debian bookworm main
 deb [arch=amd64 signed-by=/k/one.gpg,/k/two.asc check-valid-until=no] https://h/d/ trixie main
 deb cdrom:[disk]/ bookworm main
 deb [signed-by=4cb50190207b4758a3f73a796ed0e7b82643e131!] http://h/ one main
@@ -311,7 +311,7 @@ deb file:/srv/debian sid main
 deb http://flat.example/ ./
 """
     assert parse_one_line(text) == [
-        Archive("http://deb.debian.org/debian", "bookworm"),
+        Archive("http://archive.example.org/debian", "bookworm"),
         Archive("https://h/d", "trixie", ("/k/one.gpg", "/k/two.asc"), True),
         Archive("http://h", "one", fingerprints=("4CB50190207B4758A3F73A796ED0E7B82643E131",)),
         Archive("file:///srv/debian", "sid"),

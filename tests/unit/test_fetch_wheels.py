@@ -14,8 +14,8 @@ import pytest
 
 from reprobuild.adapters.fetch.discovery import Discovery
 from reprobuild.adapters.fetch.pipconfig import (
-    DEFAULT_INDEX,
     PipConfig,
+    default_index,
     parse_pip_config,
     read_pip_config,
 )
@@ -323,7 +323,7 @@ def test_pip_options_override_by_section() -> None:
 
 
 def test_pip_without_configuration_uses_its_default() -> None:
-    assert parse_pip_config("").indexes == (DEFAULT_INDEX,)
+    assert parse_pip_config("").indexes == (default_index(),)
     assert parse_pip_config("global.no-index='true'").indexes == ()
 
 

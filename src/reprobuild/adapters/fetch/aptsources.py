@@ -24,7 +24,7 @@ _SETTING = re.compile(r'(?P<key>[A-Za-z0-9:._-]+) "(?P<value>.*)";\Z')
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """One archive root (`http://deb.debian.org/debian`) that offers `suite`.
+    """One archive root (`http://archive.example.org/debian`) that offers `suite`.
 
     `suite` is empty for a mirror, which may offer any. `keyrings` are files of keys, or armored
     key blocks themselves; empty for the host's usual ones. `fingerprints` (40 hex digits) name

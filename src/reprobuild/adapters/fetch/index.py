@@ -1,6 +1,6 @@
 """Package indexes (PEP 503 and 691) and directories of wheels, as the user's pip sees them.
 
-`pypi_simple` lives in this file.
+Pages are read by `pypi_simple`, here alone.
 """
 
 from __future__ import annotations

@@ -18,7 +18,13 @@ from pathlib import Path
 
 from reprobuild.errors import ReprobuildError
 
-DEFAULT_INDEX = "https://pypi.org/simple"
+
+def default_index() -> str:
+    """The index that is asked where nothing is configured, as the library knows it."""
+    from pypi_simple import PYPI_SIMPLE_ENDPOINT
+
+    return PYPI_SIMPLE_ENDPOINT.rstrip("/")
+
 
 _LINE = re.compile(r"(?P<section>[^.=]+)\.(?P<key>[^=]+)=(?P<value>.*)\Z")
 # Later sections override earlier ones, as for `pip download`.
@@ -29,7 +35,7 @@ _SECTIONS = ("global", "download", ":env:")
 class PipConfig:
     """Where pip would look and how it would get there. URLs may hold credentials."""
 
-    indexes: tuple[str, ...] = (DEFAULT_INDEX,)
+    indexes: tuple[str, ...] = field(default_factory=lambda: (default_index(),))
     find_links: tuple[str, ...] = ()
     cert: str | None = None
     client_cert: str | None = None
@@ -57,7 +63,7 @@ def parse_pip_config(text: str) -> PipConfig:
 
 
 def _from_options(options: Mapping[str, str]) -> PipConfig:
-    main = options.get("index-url", DEFAULT_INDEX).split()
+    main = (options.get("index-url") or default_index()).split()
     extra = options.get("extra-index-url", "").split()
     no_index = options.get("no-index", "").strip().lower() in ("1", "true", "yes", "on", "t", "y")
     return PipConfig(
