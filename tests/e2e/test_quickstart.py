@@ -124,7 +124,7 @@ def test_a_comment_in_a_header_stops_at_its_object(variant: Command, first: dict
 
 def test_kernels_alone_cost_nothing_more(command: Command, first: dict[str, Any]) -> None:
     assert first["image"]
-    document = command.json("realize", "kernels.flashinfer", offline=True)
+    document = command.json("realize", "quickstart.flashinfer", offline=True)
     assert document["counts"]["built"] == 0
     (output,) = document["outputs"].values()
     names = {path.name for path in Path(output["path"]).iterdir()}
