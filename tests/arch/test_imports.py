@@ -167,8 +167,7 @@ def test_only_the_composition_root_names_adapters() -> None:
 
 def test_starting_up_is_light() -> None:
     start = f"{PACKAGE}.cli.main"
-    if start not in modules():
-        pytest.skip("there is no command line yet")
+    assert start in modules()
     seen: dict[str, str] = {start: ""}
     heavy = []
     queue = [start]
