@@ -15,7 +15,8 @@ import pytest
 
 from reprobuild.adapters.toml.load import load_project
 from reprobuild.cli.main import run
-from reprobuild.errors import CODES, ReprobuildError
+from reprobuild.errors import ReprobuildError
+from reprobuild.errors.codes import CODES
 
 CASES = Path(__file__).parent / "wrong"
 UPDATE = os.environ.get("REPROBUILD_UPDATE_GOLDEN") == "1"

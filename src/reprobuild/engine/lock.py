@@ -15,7 +15,8 @@ from reprobuild.core.lock import GitPin, Lock, PathPin, Pin, PinnedHead, PinnedO
 from reprobuild.core.origins import spec_digest
 from reprobuild.engine.pinning import Pinner
 from reprobuild.engine.updates import Update
-from reprobuild.errors import CODES, ReprobuildError
+from reprobuild.errors import ReprobuildError
+from reprobuild.errors.codes import CODES
 from reprobuild.ports import Reporter
 
 _OPEN = frozenset(

@@ -1,0 +1,99 @@
+"""Exit status 10: the environment lacks something."""
+
+from __future__ import annotations
+
+from reprobuild.errors.kinds import Code, Exit
+
+CODES = {
+    "E-COMPRESSOR": Code(
+        Exit.ENVIRONMENT,
+        "the compression library does not give the promised bytes",
+        "install the exact version of `deflate` that this release pins",
+    ),
+    "E-DISK-FULL": Code(
+        Exit.ENVIRONMENT, "the disk is full", "free some space; nothing was left half-written"
+    ),
+    "E-DISK-SPACE": Code(
+        Exit.ENVIRONMENT,
+        "there is not enough free space",
+        "free some with `reprobuild store gc`, or put the store on a larger disk",
+    ),
+    "E-DOCKER": Code(
+        Exit.ENVIRONMENT,
+        "the Docker daemon refused or broke off",
+        "look at the daemon's own log",
+    ),
+    "E-DOCKER-UNAVAILABLE": Code(
+        Exit.ENVIRONMENT,
+        "no Docker daemon can be reached",
+        "start dockerd, set DOCKER_HOST, or use `reprobuild image save` and load that there",
+    ),
+    "E-ENVIRONMENT": Code(
+        Exit.ENVIRONMENT,
+        "this machine lacks something that is needed",
+        "install what is named; `make setup` in a checkout does it on Debian",
+    ),
+    "E-GIT": Code(
+        Exit.ENVIRONMENT,
+        "git is missing, too old or failed",
+        "install git 2.39 or newer; the message holds what git said",
+    ),
+    "E-IMAGE-WRITE": Code(
+        Exit.ENVIRONMENT,
+        "an image could not be written to a file",
+        "make room, or name another place; nothing was left half-written",
+    ),
+    "E-LOCK-WRITE": Code(
+        Exit.ENVIRONMENT,
+        "flake-like.lock cannot be written",
+        "make room, or let the user who runs reprobuild write to the project's directory",
+    ),
+    "E-OFFLINE-SEAL": Code(
+        Exit.ENVIRONMENT,
+        "the kernel cannot close the network for a process",
+        "use a kernel with seccomp filters (CONFIG_SECCOMP_FILTER), or run without --offline",
+    ),
+    "E-REGISTRY": Code(
+        Exit.ENVIRONMENT,
+        "a container registry cannot be reached or refuses",
+        "check its name, the network and `docker login`; what was sent already is kept there",
+    ),
+    "E-SANDBOX-SETUP": Code(
+        Exit.ENVIRONMENT,
+        "a build's sandbox could not be made, or not be cleaned up",
+        "see what bubblewrap says; `reprobuild doctor` checks the machine",
+    ),
+    "E-SANDBOX-UNAVAILABLE": Code(
+        Exit.ENVIRONMENT,
+        "the isolation that was asked for cannot be had on this machine",
+        "do what the message says, or ask for less with `--isolation`",
+    ),
+    "E-STDOUT": Code(
+        Exit.ENVIRONMENT,
+        "standard output cannot be written",
+        "free some space where it goes, or let it go elsewhere",
+    ),
+    "E-STORE-BUSY": Code(
+        Exit.ENVIRONMENT,
+        "the store is in use and cannot be collected now",
+        "wait until the running builds are done, then run the same again",
+    ),
+    "E-STORE-WRITE": Code(
+        Exit.ENVIRONMENT,
+        "the disk refused a write to the store; nothing half-written is named",
+        "free space (`reprobuild store gc`) or mend permissions, then run the same again",
+    ),
+    "E-TOOL-MISSING": Code(
+        Exit.ENVIRONMENT, "a program that is needed is not installed", "install what is named"
+    ),
+    "E-TOOLKIT": Code(
+        Exit.ENVIRONMENT,
+        "the tool cannot be packed into a bundle",
+        "install what is named, or export with --no-tool",
+    ),
+    "E-WRITE": Code(
+        Exit.ENVIRONMENT,
+        "a file could not be written",
+        "check that the place exists, may be written to and has room",
+    ),
+}
