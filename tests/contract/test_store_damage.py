@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,60 +10,12 @@ import pytest
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.blobs import content_problem
 from reprobuild.adapters.store.store import LocalStore
-from reprobuild.core.derivation import Derivation
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import decode, encode
-from reprobuild.core.record import Record
-from reprobuild.core.tree import Directory, File, Tree
-from reprobuild.errors import ReprobuildError
-
-
-def put(store: LocalStore, data: bytes, executable: bool = False) -> File:
-    return store.add_blob(io.BytesIO(data), executable=executable)
-
-
-def tree_of(store: LocalStore, *names: str, below: Digest | None = None) -> Digest:
-    entries: dict[bytes, object] = {n.encode(): put(store, n.encode()) for n in names}
-    if below is not None:
-        entries[b"below"] = Directory(below)
-    tree = Tree.of(entries)  # type: ignore[arg-type]
-    store.add_trees({tree.digest: tree})
-    return tree.digest
-
-
-def blob_path(store: LocalStore, digest: Digest, suffix: str = "") -> Path:
-    return store.path / "blobs" / digest.hex[:2] / (digest.hex + suffix)
-
-
-def tree_path(store: LocalStore, digest: Digest) -> Path:
-    return store.path / "trees" / digest.hex[:2] / digest.hex
-
-
-def refused(code: str, call: Callable[[], object]) -> ReprobuildError:
-    with pytest.raises(ReprobuildError) as error:
-        call()
-    assert error.value.code == code
-    return error.value
-
-
-def overwrite(path: Path, data: bytes) -> None:
-    path.chmod(0o644)
-    path.write_bytes(data)
-
+from reprobuild.core.tree import File
+from support.stores import blob_path, flip, overwrite, put, recorded, refused, tree_of, tree_path
 
 # -- what was made by an earlier run -------------------------------------------------------------
-
-
-def flip_in_place(path: Path) -> None:
-    """Another byte, with size, mode and times as before."""
-    info = path.stat()
-    path.chmod(0o644)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    with path.open("r+b") as file:
-        file.write(data)
-    path.chmod(stat.S_IMODE(info.st_mode))
-    os.utime(path, ns=(info.st_mtime_ns, info.st_mtime_ns))
 
 
 def made_before(tmp_path: Path) -> tuple[Path, Digest, File]:
@@ -81,7 +30,7 @@ def test_a_damaged_blob_is_not_built_from(tmp_path: Path) -> None:
     made, tree, one = made_before(tmp_path)
     with LocalStore.open(tmp_path / "store") as store:
         assert store.materialise(tree) == made
-        flip_in_place(blob_path(store, one.digest))
+        flip(blob_path(store, one.digest))
     for _ in range(2):  # a second run must not find what the first one left
         with LocalStore.open(tmp_path / "store") as store:
             error = refused("E-STORE-DAMAGED", lambda: store.materialise(tree))
@@ -96,7 +45,7 @@ def test_a_damaged_directory_is_made_again(tmp_path: Path, damage: str) -> None:
     made.chmod(0o755)
     copied.parent.chmod(0o755)
     if damage == "content":
-        flip_in_place(copied)
+        flip(copied)
     elif damage == "mode":
         copied.chmod(0o555)
     elif damage == "time":
@@ -128,7 +77,7 @@ def test_a_materialised_file_is_looked_at(tmp_path: Path) -> None:
     made.write_bytes(b"contenT")
     with LocalStore.open(tmp_path / "store") as store:
         assert store.materialise_blob(file.digest, executable=True).read_bytes() == b"content"
-        flip_in_place(plain)  # the very blob
+        flip(plain)  # the very blob
         refused("E-STORE-DAMAGED", lambda: put(store, b"content"))
     with LocalStore.open(tmp_path / "store") as store:
         refused("E-STORE-DAMAGED", lambda: store.materialise_blob(other.digest, executable=False))
@@ -149,7 +98,7 @@ def test_what_did_not_move_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
             assert store.materialise(tree) == made
             assert store.materialise(tree) == made
         assert len(looked) == expected
-    flip_in_place(made / "one")
+    flip(made / "one")
     with LocalStore.open(tmp_path / "store") as store:
         if (made / "one").stat().st_nlink == 2:
             refused("E-STORE-DAMAGED", lambda: store.materialise(tree))
@@ -167,13 +116,13 @@ def test_a_rebuild_does_not_confirm_a_damaged_object(tmp_path: Path) -> None:
         tree = store.capture(source)
         store.barrier()
         file = put(store, b"content")
-        flip_in_place(blob_path(store, file.digest))
+        flip(blob_path(store, file.digest))
     with LocalStore.open(tmp_path / "store") as store:
         refused("E-STORE-DAMAGED", lambda: store.capture(source))
         refused("E-STORE-DAMAGED", lambda: put(store, b"content"))
-        flip_in_place(blob_path(store, file.digest))
+        flip(blob_path(store, file.digest))
         assert store.capture(source) == tree
-        flip_in_place(tree_path(store, tree))
+        flip(tree_path(store, tree))
     with LocalStore.open(tmp_path / "store") as store:
         refused("E-STORE-DAMAGED", lambda: store.capture(source))
 
@@ -192,15 +141,6 @@ def test_a_blob_that_was_written_to_is_read_before_it_counts_as_present(tmp_path
 
 
 # -- repair --------------------------------------------------------------------------------------
-
-
-def recorded(store: LocalStore, name: str, tree: Digest) -> Record:
-    drv = Derivation(name=name, builder="builtin:join")
-    store.add_derivations({drv.digest: encode(drv.document())})
-    record = Record(Digest.of(name.encode()), drv.digest, {"out": tree}, name=name)
-    store.add_record(record)
-    store.choose(drv.digest, record)
-    return record
 
 
 class Filled:
@@ -246,7 +186,7 @@ def test_repair_removes_what_leads_to_damage_and_nothing_else(tmp_path: Path, da
         if damage.endswith("gone"):
             path.unlink()
         else:
-            flip_in_place(path)
+            flip(path)
     with LocalStore.open(tmp_path / "store") as store:
         assert store.verify().problems
         done = store.repair()
@@ -281,9 +221,9 @@ def test_repair_of_documents_modes_and_strangers(tmp_path: Path) -> None:
     with LocalStore.open(tmp_path / "store", create=True) as store:
         world = Filled(store)
         record = store.path / "records" / world.good_record.action.hex
-        flip_in_place(record / world.good_record.digest.hex)
+        flip(record / world.good_record.digest.hex)
         drv = world.bad_record.drv.hex
-        flip_in_place(store.path / "drvs" / drv[:2] / drv)
+        flip(store.path / "drvs" / drv[:2] / drv)
         (store.path / "roots" / "off").write_bytes(b"{")
         blob_path(store, Digest.of(b"two")).chmod(0o644)
         os.utime(tree_path(store, world.good))
@@ -304,7 +244,7 @@ def test_repair_of_documents_modes_and_strangers(tmp_path: Path) -> None:
 def test_repair_waits_for_nobody_to_use_the_store(tmp_path: Path) -> None:
     with LocalStore.open(tmp_path / "store", create=True) as store:
         world = Filled(store)
-        flip_in_place(blob_path(store, Digest.of(b"one")))
+        flip(blob_path(store, Digest.of(b"one")))
         with store.lease():
             refused("E-STORE-BUSY", store.repair)
         assert store.contains(world.outer)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,49 +26,13 @@ from reprobuild.core.encoding import encode
 from reprobuild.core.record import Record
 from reprobuild.core.tree import Directory, File, Symlink, Tree
 from reprobuild.errors import ReprobuildError
+from support.stores import blob_path, flip, overwrite, put, refused, tree_of, tree_path
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[LocalStore]:
     with LocalStore.open(tmp_path / "store", create=True) as opened:
         yield opened
-
-
-def put(store: LocalStore, data: bytes, executable: bool = False) -> File:
-    return store.add_blob(io.BytesIO(data), executable=executable)
-
-
-def tree_of(store: LocalStore, *names: str, below: Digest | None = None) -> Digest:
-    entries: dict[bytes, object] = {n.encode(): put(store, n.encode()) for n in names}
-    if below is not None:
-        entries[b"below"] = Directory(below)
-    tree = Tree.of(entries)  # type: ignore[arg-type]
-    store.add_trees({tree.digest: tree})
-    return tree.digest
-
-
-def blob_path(store: LocalStore, digest: Digest, suffix: str = "") -> Path:
-    return store.path / "blobs" / digest.hex[:2] / (digest.hex + suffix)
-
-
-def tree_path(store: LocalStore, digest: Digest) -> Path:
-    return store.path / "trees" / digest.hex[:2] / digest.hex
-
-
-def refused(code: str, call: Callable[[], object]) -> ReprobuildError:
-    with pytest.raises(ReprobuildError) as error:
-        call()
-    assert error.value.code == code, error.value
-    return error.value
-
-
-def overwrite(path: Path, data: bytes) -> None:
-    """Changes a file in place, as a failing disk would: mode and mtime stay."""
-    before = path.stat()
-    path.chmod(0o644)
-    path.write_bytes(data)
-    path.chmod(stat.S_IMODE(before.st_mode))
-    os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
 
 
 # -- opening -------------------------------------------------------------------------------------
@@ -232,9 +196,7 @@ ANYTHING = ("blob", "executable", "tree", "drv", "record", "root", "made")
 def test_verify_names_a_flipped_byte(store: LocalStore, what: str) -> None:
     path = filled(store)[what]
     assert store.verify().problems == []
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    overwrite(path, bytes(data))
+    flip(path)
     assert named(store.verify().problems, path)
 
 

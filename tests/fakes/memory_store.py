@@ -11,6 +11,7 @@ import os
 import stat
 import tempfile
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -133,7 +134,9 @@ class MemoryStore:
 
     def _place(self) -> Path:
         if self._home is None:
-            self._home = Path(tempfile.mkdtemp(prefix="memory-store-"))
+            scratch = tempfile.TemporaryDirectory(prefix="memory-store-")
+            weakref.finalize(self, scratch.cleanup)
+            self._home = Path(scratch.name)
         self._home.mkdir(parents=True, exist_ok=True)
         return self._home
 
