@@ -1,6 +1,6 @@
 """The protocols between the engine and the world. Their promises are written on them.
 
-The engine is told these at start (by app.py); adapters implement them; neither imports the other.
+The engine is told these at start (by app/); adapters implement them; neither imports the other.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def _sandbox(app: App) -> dict[str, str]:
     from reprobuild.core.derivation import Isolation
 
     try:
-        grade = app.builder(Isolation.FULL).executor.probe()
+        grade = app.building.builder(Isolation.FULL).executor.probe()
     except ReprobuildError as error:
         return {"what": "sandbox", "state": "missing", "detail": f"{error.message} – {error.hint}"}
     return {"what": "sandbox", "state": "ok", "detail": f"isolation {grade.value}"}

@@ -107,7 +107,7 @@ def parse_overrides(app: App, texts: Sequence[str]) -> dict[str, Digest]:
                 hint="inputs are " + ", ".join(sorted(app.project.flake.inputs)),
             )
         directory = Path(place.removeprefix("path:"))
-        overrides[name] = app.capture_checkout(directory)
+        overrides[name] = app.sources.capture_checkout(directory)
     return overrides
 
 

@@ -103,7 +103,7 @@ def _fetch(app: App, graph: Graph, drvs: list[Any]) -> None:
         if (f := graph.nodes[d].fixed) is not None and f.kind != "git-tree"
     )
     wish = Wishes(Isolation.FULL, Limits(jobs=4, cores=4, memory=2**32))
-    app.realizer(Isolation.FULL).realize(graph, fixed, wish)
+    app.building.realizer(Isolation.FULL).realize(graph, fixed, wish)
 
 
 def _git(app: App, graph: Graph, drvs: list[Any]) -> dict[str, Digest]:
@@ -113,7 +113,7 @@ def _git(app: App, graph: Graph, drvs: list[Any]) -> dict[str, Digest]:
         for drv in sorted(graph.closure(drvs))
         if (node := graph.nodes[drv]).fixed is not None and node.origin.get("kind") == "git"
     ]
-    return app.bundles.pack_sources(app.git_sources, wanted) if wanted else {}
+    return app.bundles.pack_sources(app.sources.git_sources, wanted) if wanted else {}
 
 
 def _held(app: App, inventory: str | None) -> Held | None:

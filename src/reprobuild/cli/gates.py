@@ -117,7 +117,7 @@ class Gates:
         if checked.problems:
             return Shown(False, checked.problems[0])
         try:
-            states = made.verify(self._app.pinner())
+            states = made.verify(self._app.sources.pinner())
         except ReprobuildError as error:
             if error.code not in _AWAY:
                 raise
@@ -163,8 +163,8 @@ class Gates:
                 return NotRun(f"{component} is not made here")
             archs = sorted({arch for step in cuda for arch in (step.require or step.arch)})
             forbid = not any(step.ptx for step in cuda)
-            table = self._app.kernel_table(tree)
-            readable = self._app.demangle(k.name for m in table.values() for k in m.kernels)
+            table = self._app.kernels.table(tree)
+            readable = self._app.kernels.demangle(k.name for m in table.values() for k in m.kernels)
             for path, module in table.items():
                 lacking = uncovered(module, archs, readable, forbid_ptx=forbid)
                 if lacking:
@@ -193,7 +193,7 @@ class Gates:
         limits = Limits(jobs=1, cores=2, memory=int(machine_memory() * 0.5))
         wishes = Wishes(isolation=isolation, limits=limits, check=frozenset(drvs))
         try:
-            done = self._app.realizer(isolation).realize(self._graph, drvs, wishes)
+            done = self._app.building.realizer(isolation).realize(self._graph, drvs, wishes)
         except ReprobuildError as error:
             if error.code != "E-NOT-REPRODUCIBLE":
                 raise

@@ -88,7 +88,7 @@ class Question:
         from reprobuild.core.integration.render import explanation_text, integration_text
         from reprobuild.engine.integrate import attempt
 
-        sources = self.app.git_sources
+        sources = self.app.sources.git_sources
         documents: dict[str, dict[str, Any]] = {}
         for subject in self.subjects:
             with sources.open(subject.origin, subject.spec) as repository:
@@ -129,7 +129,7 @@ class Question:
         """Maps one component's stack."""
         from reprobuild.engine.integrate import map_stack
 
-        subject, sources = self._single("--analyze"), self.app.git_sources
+        subject, sources = self._single("--analyze"), self.app.sources.git_sources
         found = map_stack(
             subject.origin,
             subject.spec,
@@ -147,7 +147,7 @@ class Question:
         from reprobuild.core.integration.request import full_ref
 
         try:
-            refs = self.app.git_sources.resolve(str(subject.origin["url"]), [full_ref(ref)])
+            refs = self.app.sources.git_sources.resolve(str(subject.origin["url"]), [full_ref(ref)])
         except ReprobuildError as error:
             click.echo(f"note: where the base is now is not known: {error.message}", err=True)
             return None
@@ -161,7 +161,7 @@ class Question:
         found: dict[str, list[Any]] = {}
         for subject in self.subjects:
             if subject.origin.get("kind") == "git":
-                moved = look_for_moved(subject.origin, subject.spec, self.app.git_sources)
+                moved = look_for_moved(subject.origin, subject.spec, self.app.sources.git_sources)
                 found[subject.component] = moved
         errors = [
             moved_error(m, f"reprobuild lock --update {component}.pulls.{m.number}")
@@ -189,8 +189,8 @@ class Question:
 
         subject = self._single("--resolve")
         written = record(
-            subject.origin, subject.spec, self.app.git_sources, self.app.resolutions,
-            _answers(answers), author=author, reason=reason, read=self.app.git_sources.read,
+            subject.origin, subject.spec, self.app.sources.git_sources, self.app.resolutions,
+            _answers(answers), author=author, reason=reason, read=self.app.sources.git_sources.read,
         )  # fmt: skip
         if self.app.json:
             click.echo(json.dumps({"recorded": written}, indent=2))
@@ -211,7 +211,7 @@ class Question:
         from reprobuild.engine.realize import Wishes
         from reprobuild.engine.scheduler import Limits
 
-        subject, sources = self._single("--bisect"), self.app.git_sources
+        subject, sources = self._single("--bisect"), self.app.sources.git_sources
         with sources.open(subject.origin, subject.spec) as repository:
             done = integrate(repository, subject.spec, sources.read, digest_patch=False)
         graph, targets = evaluate(self.app, [self.installable])
@@ -220,7 +220,7 @@ class Question:
         limits = Limits(jobs=2, cores=2, memory=int(machine_memory() * 0.85))
 
         def realize(graph: Graph, target: Digest) -> object:
-            return self.app.realizer(grade).realize(graph, [target], Wishes(grade, limits))
+            return self.app.building.realizer(grade).realize(graph, [target], Wishes(grade, limits))
 
         assert done.base_tree is not None
         passes = probe(

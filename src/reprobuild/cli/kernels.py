@@ -34,7 +34,7 @@ def kernels(app: App, /, installable: str, module: str, name: str) -> None:
 
     app, (text,) = in_flake(app, (installable,))
     modules = {p: m for p, m in _modules(app, text).items() if fnmatchcase(p, module)}
-    readable = app.demangle(k.name for m in modules.values() for k in m.kernels)
+    readable = app.kernels.demangle(k.name for m in modules.values() for k in m.kernels)
     documents = {path: _document(found, readable, name) for path, found in sorted(modules.items())}
     if app.json:
         click.echo(json.dumps({"modules": documents}, indent=2))
@@ -66,7 +66,7 @@ def _modules(app: App, text: str) -> dict[str, Module]:
                 derivation=graph.nodes[located.drv].name,
                 hint=f"run `reprobuild realize {what}` first",
             )
-        table = app.kernel_table(record.outputs[located.output])
+        table = app.kernels.table(record.outputs[located.output])
         inner = f"{located.path}/" if located.path else ""
         found.update(
             (f"{component}/{path.removeprefix(inner)}", module)

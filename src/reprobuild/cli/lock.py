@@ -37,7 +37,7 @@ def lock(app: App, update: tuple[str, ...], check: bool) -> None:
         _check(app)
         return
     wanted = Update.parse(update, project.flake)
-    pinner = app.pinner()
+    pinner = app.sources.pinner()
     with app.store.lease():
         heads = accepted_heads(project.flake, wanted, pinner.git)
         flake = with_heads(project.flake, heads)

@@ -115,12 +115,12 @@ def _realize(
         images = [t.installable.output for t in targets if t.evaluation.image is not None]
         hold_to_isolation(app, images, isolation.value)
         wish = _wishes(graph, drvs, isolation, options)
-        realizer = app.realizer(isolation, keep_failed=options["keep_failed"])
+        realizer = app.building.realizer(isolation, keep_failed=options["keep_failed"])
         if options["dry_run"]:
             return _dry_run(realizer.plan(graph, drvs, wish), graph)
         caches = substitution(app, () if options["from_source"] else options["substituter"])
         caches.prefetch(graph, drvs, isolation)
-        app.check_before(realizer.plan(graph, drvs, wish), graph, isolation)
+        app.building.check_before(realizer.plan(graph, drvs, wish), graph, isolation)
         again = options["from_source"] or options["check"] is not None
         known = known_outputs(app.store, graph.nodes) if again else {}
         with _what_next(graph, targets):

@@ -37,7 +37,7 @@ def abi(app: App, /, installable: str) -> None:
             if tree is None or not app.store.contains(tree):
                 components[component] = {"made": False, "facts": {}, "needs": {}}
                 continue
-            built = read_abi(app.store, tree, app.qualification.read_elf, app.kernel_table(tree))
+            built = read_abi(app.store, tree, app.qualification.read_elf, app.kernels.table(tree))
             wrong += [f"{component}: {line}" for line in contradictions(declared, built)]
             components[component] = {
                 "made": True,

@@ -33,7 +33,7 @@ def contract(app: App, /, installable: str, path: str | None, verify: bool) -> N
     made = documents(app, name)
     if verify:
         with app.store.lease():
-            state = made.verify(app.pinner())
+            state = made.verify(app.sources.pinner())
         app.quiet()
     else:
         state = {view.component: stated(view) for view in made.facts.sources}

@@ -51,7 +51,7 @@ def shell(
     start = next(iter(targets[0].located.values())).drv
     drv = find_derivation(graph, derivation) if derivation else sandboxed(graph, start)
     grade = Isolation(isolation)
-    realizer = app.realizer(grade)
+    realizer = app.building.realizer(grade)
     wishes = Wishes(grade, Limits(jobs=2, cores=2, memory=int(machine_memory() * 0.85)))
     terminal = app.settings.environment.get("TERM", "dumb")
     with (

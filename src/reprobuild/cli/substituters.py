@@ -14,5 +14,5 @@ def substitution(app: App, urls: Sequence[str]) -> Substitution:
     """The caches at `urls`, asked in this order; their entries count by the user's keys."""
     from reprobuild.engine.substitute import Substitution
 
-    caches = [app.bundles.cache(url, app.fetch_settings, app.reporter) for url in urls]
+    caches = [app.bundles.cache(url, app.sources.fetch_settings, app.reporter) for url in urls]
     return Substitution(app.store, caches, app.keyring, app.reporter)

@@ -26,7 +26,7 @@ def verdict(app: App, /, first: str, second: str) -> None:
     CUDA objects and libraries are compared by section and kernel.
     """
     one, two = _tree(app, first), _tree(app, second)
-    found = app.verdict({"out": one}, {"out": two})
+    found = app.kernels.verdict({"out": one}, {"out": two})
     if app.json:
         document = {"first": str(one), "identical": one == two, "second": str(two)}
         click.echo(json.dumps({**document, **found.document()}, indent=2))

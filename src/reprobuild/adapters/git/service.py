@@ -1,4 +1,4 @@
-"""What integrating, composing, auditing and starting a project need, in one hand for app.py."""
+"""What integrating, composing, auditing and starting a project need, in one hand for app/."""
 
 from __future__ import annotations
 

@@ -1,0 +1,103 @@
+"""Making derivations: the executor, the engine over it, what it remembers."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reprobuild.adapters.store.history import SqliteHistory
+    from reprobuild.app.kernels import Kernels
+    from reprobuild.app.run import Run
+    from reprobuild.app.sources import Sources
+    from reprobuild.core.derivation import Isolation
+    from reprobuild.core.graph import Graph
+    from reprobuild.engine.build import Builder
+    from reprobuild.engine.narrow import Narrower
+    from reprobuild.engine.plan import Plan
+    from reprobuild.engine.realize import Realizer
+
+
+MINIMUM_SPACE = 512 * 2**20
+"""Bytes that must be free before anything is built."""
+
+
+class Building:
+    """Making derivations: the executor, the engine over it, what it remembers."""
+
+    def __init__(self, run: Run, sources: Sources, kernels: Kernels) -> None:
+        self._run, self._sources, self._kernels = run, sources, kernels
+
+    def builder(self, isolation: Isolation, *, keep_failed: bool = False) -> Builder:
+        """What makes single derivations, over the real world."""
+        from reprobuild.adapters.builders import builtins
+        from reprobuild.adapters.sandbox.executor import BubblewrapExecutor
+        from reprobuild.engine.build import Builder
+
+        return Builder(
+            content=self._run.store,
+            executor=BubblewrapExecutor(isolation, self._run.settings.runtime_dir),
+            fetcher=self._sources.fetchers,
+            builtins=builtins(),
+            reporter=self._run.reporter,
+            logs=self._run.store.logs,
+            work=self._run.store.path / "build",
+            cancel=self._run.cancel,
+            keep_failed=keep_failed,
+        )
+
+    def realizer(self, isolation: Isolation, *, keep_failed: bool = False) -> Realizer:
+        """The realize use case, over the real world."""
+        from reprobuild.adapters.sandbox.memory import available_memory
+        from reprobuild.engine.realize import Realizer
+
+        return Realizer(
+            content=self._run.store,
+            catalog=self._run.store,
+            builder=self.builder(isolation, keep_failed=keep_failed),
+            narrower=self.narrower,
+            reporter=self._run.reporter,
+            cancel=self._run.cancel,
+            history=self.history,
+            available=available_memory,
+            judge=lambda first, second: self._kernels.verdict(
+                first.outputs, second.outputs
+            ).lines(),
+        )
+
+    @cached_property
+    def narrower(self) -> Narrower:
+        """What cuts inputs down to what could be read."""
+        from reprobuild.adapters.store.scanmemo import SqliteScanMemo
+        from reprobuild.engine.narrow import Narrower
+
+        memo = SqliteScanMemo(self._run.store.path / "cache" / "includes.sqlite")
+        self._run.closers.append(memo.close)
+        return Narrower(self._run.store, memo)
+
+    @cached_property
+    def history(self) -> SqliteHistory:
+        """What earlier builds took and read."""
+        from reprobuild.adapters.store.history import SqliteHistory
+
+        history = SqliteHistory(self._run.store.path / "cache" / "history.sqlite")
+        self._run.closers.append(history.close)
+        return history
+
+    def check_before(self, plan: Plan, graph: Graph, isolation: Isolation) -> None:
+        """Before anything is begun: the sandbox can be had, and the disk has room.
+
+        Raises E-SANDBOX…, E-DISK-SPACE.
+        """
+        from reprobuild.core.derivation import SANDBOX
+        from reprobuild.engine.plan import Deed
+
+        fetches, builds = plan.of(Deed.FETCH), plan.of(Deed.BUILD)
+        if not fetches and not builds:
+            return
+        if any(graph.nodes[step.drv].builder == SANDBOX for step in builds):
+            self.builder(isolation).executor.probe()
+        sizes = [graph.nodes[step.drv].origin.get("size") for step in fetches]
+        download = sum(size for size in sizes if isinstance(size, int))
+        # A download is stored, and unpacked to about three times its size.
+        self._run.store.require_space(MINIMUM_SPACE + 4 * download)

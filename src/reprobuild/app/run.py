@@ -1,0 +1,126 @@
+"""One run of the tool: its settings, its store, its project, and whom it tells of progress.
+
+The parts of the composition root stand on this; it knows none of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reprobuild.errors import ReprobuildError
+from reprobuild.settings import Settings
+
+if TYPE_CHECKING:
+    from reprobuild.adapters.store.glance import Glance
+    from reprobuild.adapters.store.store import LocalStore
+    from reprobuild.core.project import Project
+    from reprobuild.ports import Reporter
+
+
+@dataclass
+class Run:
+    """What every part asks for. `closers` are called at the end, the last one first."""
+
+    settings: Settings
+    cancel: threading.Event = field(default_factory=threading.Event)
+    closers: list[Callable[[], None]] = field(default_factory=list)
+    quieters: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def json(self) -> bool:
+        """Whether standard output is one JSON document."""
+        return self.settings.json
+
+    @property
+    def offline(self) -> bool:
+        """Whether the network is off."""
+        return self.settings.offline
+
+    def seal(self) -> None:
+        """Closes the network for this process and its children (E-OFFLINE, E-OFFLINE-SEAL)."""
+        from reprobuild.adapters.offline.seal import seal
+
+        seal()
+
+    @property
+    def flake_dir(self) -> Path:
+        """The flake's directory."""
+        return self.settings.flake_dir
+
+    @property
+    def store_path(self) -> Path:
+        """The store's place, whether it is there or not."""
+        return self.settings.store_path
+
+    @cached_property
+    def store(self) -> LocalStore:
+        """The store, made when it is not there."""
+        from reprobuild.adapters.store.store import LocalStore
+
+        store = LocalStore.open(self.settings.store_path, create=True)
+        self.closers.append(store.close)
+        return store
+
+    def glance(self) -> Glance | None:
+        """A cheap look into the store; None when there is none yet."""
+        from reprobuild.adapters.store.glance import Glance
+
+        try:
+            return Glance(self.settings.store_path)
+        except ReprobuildError as error:
+            if error.code != "E-NO-STORE":
+                raise
+            return None
+
+    @cached_property
+    def project(self) -> Project:
+        """Flake, components and lock, read and checked."""
+        from reprobuild.adapters.toml.load import load_project
+
+        return load_project(self.flake_dir)
+
+    @cached_property
+    def reporter(self) -> Reporter:
+        """Live view, plain lines or nothing, and the event file where one is asked for."""
+        reporters: list[Reporter] = []
+        if self.settings.events is not None:
+            from reprobuild.adapters.report.jsonlines import JsonLines
+
+            reporters.append(JsonLines(self.settings.events))
+        if not self.settings.quiet:
+            reporters.append(self._terminal_reporter())
+        if not reporters:
+            from reprobuild.ports import NullReporter
+
+            return NullReporter()
+        from reprobuild.adapters.report.fanout import Fanout
+
+        return Fanout(reporters)
+
+    def _terminal_reporter(self) -> Reporter:
+        if self.settings.colour and sys.stderr.isatty():
+            from reprobuild.adapters.report.live import LiveReporter
+
+            live = LiveReporter()
+            self.quieters.append(live.close)
+            return live
+        from reprobuild.adapters.report.plain import PlainReporter
+
+        return PlainReporter(verbose=self.settings.verbose)
+
+    def quiet(self) -> None:
+        """Ends the live view, before results are printed."""
+        while self.quieters:
+            self.quieters.pop()()
+
+    def close(self) -> None:
+        """Puts the terminal and the store back in order."""
+        self.quiet()
+        while self.closers:
+            self.closers.pop()()

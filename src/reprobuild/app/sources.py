@@ -1,0 +1,94 @@
+"""Where pinned content comes from: repositories, mirrors, files, and who pins them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.adapters.fetch.settings import FetchSettings
+    from reprobuild.adapters.git.fetcher import GitSources
+    from reprobuild.app.run import Run
+    from reprobuild.core.digest import Digest
+    from reprobuild.core.mirrors import Mirrors
+    from reprobuild.engine.pinning import Pinner
+    from reprobuild.ports import Fetcher
+
+
+class Sources:
+    """Where pinned content comes from: repositories, mirrors, files, and who pins them."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @cached_property
+    def git_sources(self) -> GitSources:
+        """Git repositories and fixtures, with their object cache."""
+        from reprobuild.adapters.git.cache import GitCache
+        from reprobuild.adapters.git.fetcher import GitSources
+
+        home = self._run.store.path / "cache" / "git"
+        cache = GitCache(
+            home,
+            rewrite=self.mirrors.candidates,
+            offline=self._run.offline,
+            base=self._run.flake_dir,
+        )
+        return GitSources(cache, fixtures=home / "fixtures", flake_dir=self._run.flake_dir)
+
+    @cached_property
+    def mirrors(self) -> Mirrors:
+        """The `[mirrors]` table of the user's configuration."""
+        from reprobuild.core.mirrors import parse_mirrors
+
+        table = self._run.settings.config.get("mirrors", {})
+        if not isinstance(table, dict):
+            raise ReprobuildError("E-CONFIG", "[mirrors] must be a table", key="mirrors")
+        return parse_mirrors(table)
+
+    @cached_property
+    def fetch_settings(self) -> FetchSettings:
+        """How files are downloaded."""
+        from reprobuild.adapters.fetch.settings import FetchSettings
+
+        return FetchSettings(
+            partial_dir=self._run.store.path / "cache" / "partial",
+            offline=self._run.offline,
+            mirrors=self.mirrors,
+            cancel=self._run.cancel,
+        )
+
+    @cached_property
+    def fetchers(self) -> Fetcher:
+        """What obtains pinned content, by kind of origin."""
+        from reprobuild.adapters.fetch.fetchers import Fetchers, file_fetchers
+        from reprobuild.adapters.git.fetcher import GitFetcher
+
+        git = GitFetcher(self.git_sources, self._run.store)
+        files = file_fetchers(self._run.store, self.fetch_settings, base=self._run.flake_dir)
+        return Fetchers({**files, "git": git, "fixture": git})
+
+    def pinner(self) -> Pinner:
+        """What makes pins, over the real world."""
+        from reprobuild.adapters.fetch.discovery import Discovery
+        from reprobuild.adapters.fetch.project import ProjectDiscovery
+        from reprobuild.adapters.git.discovery import GitDiscovery
+        from reprobuild.adapters.git.fetcher import GitPinner
+        from reprobuild.core.integration.flakerefs import refs_of
+        from reprobuild.engine.pinning import Pinner
+
+        self.git_sources.cache.expect(refs_of(self._run.project.flake))
+        files = Discovery(self.fetch_settings, report=self._run.reporter)
+        return Pinner(
+            files=ProjectDiscovery(files, self._run.store, self._run.flake_dir),
+            git=GitDiscovery(GitPinner(self.git_sources), self._run.flake_dir),
+        )
+
+    def capture_checkout(self, directory: Path) -> Digest:
+        """Stores a user's local checkout, for `--override`."""
+        from reprobuild.adapters.git.checkout import capture_checkout
+
+        return capture_checkout(directory, self._run.store, self._run.store.path / "build")
