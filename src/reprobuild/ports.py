@@ -19,13 +19,10 @@ from reprobuild.core.record import Record
 from reprobuild.core.tree import File, Tree
 
 
-class ContentStore(Protocol):
-    """Blobs and trees by digest.
+class ContentReader(Protocol):
+    """Blobs and trees by digest, to be read: a store, or what a file holds of one.
 
-    What is added is on the disk, whole and named, when the call returns, and durable after
-    `barrier`. A tree is only ever added after all that it refers to, so a tree that `contains`
-    confirms is complete. Readers verify; damage raises E-STORE-DAMAGED. Safe for several threads
-    and processes.
+    Readers verify; damage raises E-STORE-DAMAGED (E-BUNDLE in a bundle).
     """
 
     def contains(self, tree: Digest) -> bool:
@@ -39,6 +36,15 @@ class ContentStore(Protocol):
     def open_blob(self, digest: Digest) -> BinaryIO:
         """A reader that raises E-STORE-DAMAGED at the end when the content is not `digest`."""
         ...
+
+
+class ContentStore(ContentReader, Protocol):
+    """Blobs and trees by digest.
+
+    What is added is on the disk, whole and named, when the call returns, and durable after
+    `barrier`. A tree is only ever added after all that it refers to, so a tree that `contains`
+    confirms is complete. Safe for several threads and processes.
+    """
 
     def add_blob(self, source: BinaryIO, *, executable: bool = False, size: int = -1) -> File:
         """Stores what `source` yields; `size` in bytes, when given, must be met exactly."""
@@ -74,8 +80,8 @@ class ContentStore(Protocol):
         ...
 
 
-class Catalog(Protocol):
-    """Records, derivations, roots and locks: what the store knows about its content."""
+class CatalogReader(Protocol):
+    """Records and derivations, to be read: what is known about content."""
 
     def records(self, action: Digest) -> Sequence[Record]:
         """All records of an action, in order of their digests."""
@@ -84,6 +90,14 @@ class Catalog(Protocol):
     def realized(self, drv: Digest) -> Record | None:
         """The record last chosen for a derivation, when there is one (a memo; may be absent)."""
         ...
+
+    def derivation(self, drv: Digest) -> bytes | None:
+        """A stored derivation document."""
+        ...
+
+
+class Catalog(CatalogReader, Protocol):
+    """Records, derivations, roots and locks: what the store knows about its content."""
 
     def add_record(self, record: Record) -> None:
         """Appends a record, durable on return; content must have passed a barrier before."""
@@ -95,10 +109,6 @@ class Catalog(Protocol):
 
     def add_derivations(self, documents: Mapping[Digest, bytes]) -> None:
         """Stores canonical derivation documents by drv digest."""
-        ...
-
-    def derivation(self, drv: Digest) -> bytes | None:
-        """A stored derivation document."""
         ...
 
     def set_root(self, name: str, document: bytes) -> None:

@@ -31,6 +31,7 @@ from reprobuild.core.integration.strategies import integrate
 from reprobuild.core.tree import File
 from reprobuild.core.treebuilder import TreeBuilder
 from reprobuild.errors import ReprobuildError
+from reprobuild.ports import ContentReader
 
 PACK, SHALLOW = b"objects.pack", b"shallow"
 _PLAIN = ("--threads=1", "--window=0", "--compression=0", "--no-reuse-object", "--quiet")
@@ -142,7 +143,7 @@ def _index(git_dir: Path, pack: bytes) -> None:
     run(["index-pack", "--stdin"], env=env, cwd=git_dir, stdin=pack)
 
 
-def install_sources(store: LocalStore, cache: GitCache, packs: Mapping[str, Digest]) -> int:
+def install_sources(store: ContentReader, cache: GitCache, packs: Mapping[str, Digest]) -> int:
     """Puts packed objects where integrations look for them; how many packs were new.
 
     git itself hashes every object that comes in. Raises E-BUNDLE for a tree that is no such pack.
@@ -196,6 +197,6 @@ def _mark_edge(git_dir: Path, oids: Sequence[GitOid], fresh: bool) -> None:
         path.write_text(text)
 
 
-def _read(store: LocalStore, entry: File) -> bytes:
+def _read(store: ContentReader, entry: File) -> bytes:
     with store.open_blob(entry.digest) as source:
         return source.read()

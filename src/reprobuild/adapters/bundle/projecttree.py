@@ -13,6 +13,7 @@ from reprobuild.core.digest import Digest
 from reprobuild.core.tree import Directory, File, Symlink
 from reprobuild.core.treebuilder import TreeBuilder
 from reprobuild.errors import ReprobuildError
+from reprobuild.ports import ContentReader
 
 
 def capture_project(store: LocalStore, directory: Path, paths: Iterable[str]) -> Digest:
@@ -33,7 +34,7 @@ def capture_project(store: LocalStore, directory: Path, paths: Iterable[str]) ->
     return digest
 
 
-def write_project(store: LocalStore, tree: Digest, directory: Path) -> list[str]:
+def write_project(store: ContentReader, tree: Digest, directory: Path) -> list[str]:
     """Writes a tree's files below `directory`; the names at its top that were not there.
 
     What is there and equal stays; raises E-USAGE for what is there and differs, before anything
@@ -64,7 +65,7 @@ def write_project(store: LocalStore, tree: Digest, directory: Path) -> list[str]
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _write(store: LocalStore, tree: Digest, directory: Path) -> None:
+def _write(store: ContentReader, tree: Digest, directory: Path) -> None:
     stack = [(tree, os.fsencode(directory))]
     while stack:
         digest, place = stack.pop()
@@ -79,7 +80,7 @@ def _write(store: LocalStore, tree: Digest, directory: Path) -> None:
                 _file(store, entry, path)
 
 
-def _file(store: LocalStore, entry: File, path: bytes) -> None:
+def _file(store: ContentReader, entry: File, path: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(path, flags, 0o777 if entry.executable else 0o666)
     with os.fdopen(fd, "wb") as out, store.open_blob(entry.digest) as source:

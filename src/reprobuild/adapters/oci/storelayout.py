@@ -27,13 +27,13 @@ from reprobuild.core.image import (
 from reprobuild.core.tree import Directory, Entry, File
 from reprobuild.core.treebuilder import TreeBuilder
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import ContentStore
+from reprobuild.ports import ContentReader, ContentStore
 
 MAX_DOCUMENT = 8 * 2**20
 """Manifests, indices and configs larger than this (in bytes) are refused unread."""
 
 
-def _entry(content: ContentStore, tree: Digest, *names: str) -> Entry:
+def _entry(content: ContentReader, tree: Digest, *names: str) -> Entry:
     entry: Entry = Directory(tree)
     for name in names:
         found = (
@@ -45,7 +45,7 @@ def _entry(content: ContentStore, tree: Digest, *names: str) -> Entry:
     return entry
 
 
-def read_file(content: ContentStore, tree: Digest, *names: str) -> bytes:
+def read_file(content: ContentReader, tree: Digest, *names: str) -> bytes:
     """A small document of a layout; raises E-IMAGE when it is missing or too large."""
     entry = _entry(content, tree, *names)
     if not isinstance(entry, File) or entry.size > MAX_DOCUMENT:
@@ -57,7 +57,7 @@ def read_file(content: ContentStore, tree: Digest, *names: str) -> bytes:
     return b"".join(parts)
 
 
-def blob_file(content: ContentStore, tree: Digest, digest: Sha256) -> File:
+def blob_file(content: ContentReader, tree: Digest, digest: Sha256) -> File:
     """A layout's blob as a store file; raises E-IMAGE when it is not there."""
     entry = _entry(content, tree, "blobs", "sha256", digest.hex)
     if not isinstance(entry, File):
@@ -65,7 +65,7 @@ def blob_file(content: ContentStore, tree: Digest, digest: Sha256) -> File:
     return entry
 
 
-def _document(content: ContentStore, tree: Digest, digest: Sha256) -> bytes:
+def _document(content: ContentReader, tree: Digest, digest: Sha256) -> bytes:
     data = read_file(content, tree, "blobs", "sha256", digest.hex)
     if sha256_of(data) != digest:
         raise ReprobuildError(
@@ -95,7 +95,7 @@ def _choose(found: list[Descriptor], architecture: str) -> Descriptor:
     return chosen[0]
 
 
-def load_image(content: ContentStore, tree: Digest, architecture: str = "amd64") -> StoredImage:
+def load_image(content: ContentReader, tree: Digest, architecture: str = "amd64") -> StoredImage:
     """Reads the image for linux/`architecture` out of a layout tree; raises E-IMAGE."""
     parse_json(read_file(content, tree, "oci-layout"), "oci-layout")
     descriptor = _choose(parse_index(read_file(content, tree, "index.json")), architecture)
@@ -128,7 +128,7 @@ def load_image(content: ContentStore, tree: Digest, architecture: str = "amd64")
     return StoredImage(known, parse_json(config, "the config"), tuple(blobs))
 
 
-def read_image(content: ContentStore, tree: Digest) -> ImageFacts:
+def read_image(content: ContentReader, tree: Digest) -> ImageFacts:
     """What the image in a layout tree says about itself; reads three small documents."""
     return load_image(content, tree).facts
 

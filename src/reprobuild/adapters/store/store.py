@@ -83,6 +83,10 @@ class LocalStore:
         """The verified directory node; raises E-STORE-MISSING or E-STORE-DAMAGED."""
         return self._trees.get(digest)
 
+    def node(self, digest: Digest) -> bytes:
+        """The verified bytes of a directory node; raises E-STORE-MISSING."""
+        return self._trees.node(digest)
+
     def open_blob(self, digest: Digest) -> BinaryIO:
         """A raw reader that raises E-STORE-DAMAGED in place of a wrong content's last bytes."""
         return self._blobs.open(digest)

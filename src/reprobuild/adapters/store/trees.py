@@ -36,10 +36,14 @@ class Trees:
 
     def get(self, digest: Digest) -> Tree:
         """The verified node; raises E-STORE-MISSING or E-STORE-DAMAGED."""
+        return decode(self.node(digest))
+
+    def node(self, digest: Digest) -> bytes:
+        """The verified node's bytes; raises E-STORE-MISSING or E-STORE-DAMAGED."""
         data, path = self._read(digest.hex)
         if tagged(DOMAIN, data) != digest:
             raise damaged("tree", digest.hex, path, "its content has another digest")
-        return decode(data)
+        return data
 
     def _read(self, hex_digest: str) -> tuple[bytes, str]:
         pending = self._staging.tree(hex_digest)
