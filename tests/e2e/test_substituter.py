@@ -143,6 +143,7 @@ def test_a_lying_cache_is_found_out(maker: Demo, taker: Demo, cache: Path, what:
 def test_a_weaker_build_does_not_serve(maker: Demo, taker: Demo, tmp_path: Path) -> None:
     """An entry of isolation `none` stands for no build that asks for more."""
     from reprobuild.adapters.bundle.service import Bundles
+    from reprobuild.adapters.fetch.settings import FetchSettings
     from reprobuild.adapters.keys.keyring import Keyring
     from reprobuild.adapters.store.store import LocalStore
     from reprobuild.core.derivation import Isolation
@@ -152,7 +153,9 @@ def test_a_weaker_build_does_not_serve(maker: Demo, taker: Demo, tmp_path: Path)
 
     with LocalStore.open(maker.store) as store:
         bundles = Bundles(store, Settings())
-        directory = bundles.cache_directory(str(tmp_path / "weak"))
+        directory = bundles.cache_writer(
+            str(tmp_path / "weak"), FetchSettings(tmp_path / "partial")
+        )
         signer = Keyring(tmp_path / "maker/.config/reprobuild").signer()
         for path in sorted((store.path / "records").rglob("*")):
             if path.is_file():

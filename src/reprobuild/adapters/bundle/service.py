@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.fetch.settings import FetchSettings
     from reprobuild.adapters.git.fetcher import GitSources
     from reprobuild.adapters.store.store import LocalStore
+    from reprobuild.adapters.substituter.registry import RegistryCache, RegistryWriter
     from reprobuild.adapters.substituter.static import CacheDirectory, StaticCache
     from reprobuild.core.bundle.inventory import Inventory
     from reprobuild.core.bundle.signing import Signer
@@ -150,36 +151,60 @@ class Bundles:
 
         add_proof(path, proof)
 
-    def cache(self, address: str, settings: FetchSettings, report: Reporter) -> StaticCache:
+    def cache(
+        self, address: str, settings: FetchSettings, report: Reporter
+    ) -> StaticCache | RegistryCache:
         """A binary cache to read; raises E-USAGE."""
+        if address.startswith("oci://"):
+            from reprobuild.adapters.substituter.registry import RegistryCache
+
+            return RegistryCache(address, settings, self._absent, report)
         from reprobuild.adapters.substituter.static import StaticCache
 
-        return StaticCache(address, settings, self._store.path / "cache" / "absent", report)
+        return StaticCache(address, settings, self._absent, report)
 
-    def cache_directory(self, address: str) -> CacheDirectory:
-        """A binary cache to write, made when it is not there; raises E-USAGE, E-WRITE."""
+    @property
+    def _absent(self) -> Path:
+        """Where is remembered what caches do not have."""
+        return self._store.path / "cache" / "absent"
+
+    def cache_writer(
+        self, address: str, settings: FetchSettings
+    ) -> CacheDirectory | RegistryWriter:
+        """A binary cache to write, made when it is not there; to be closed.
+
+        Raises E-USAGE, E-WRITE, E-REGISTRY, E-OFFLINE.
+        """
+        if address.startswith("oci://"):
+            from reprobuild.adapters.substituter.registry import RegistryWriter
+
+            scratch = self._store.path / "build"
+            scratch.mkdir(exist_ok=True)
+            return RegistryWriter(
+                address,
+                settings,
+                memory=self._settings.state_dir / "push",
+                absent=self._absent,
+                scratch=scratch,
+            )
         from reprobuild.adapters.substituter.static import CacheDirectory
 
         return CacheDirectory(address)
 
     def put_in_cache(
-        self, cache: CacheDirectory, record: Record, name: str, goods: Goods, signer: Signer
-    ) -> bool:
-        """Writes a record with its trees; False when the cache has them already."""
-        from reprobuild.adapters.substituter.static import file_sha256
-        from reprobuild.core.bundle.cacheentry import CacheEntry
-        from reprobuild.core.digest import Sha256
+        self,
+        cache: CacheDirectory | RegistryWriter,
+        record: Record,
+        name: str,
+        goods: Goods,
+        signer: Signer,
+    ) -> None:
+        """Writes a record with its trees as a bundle called `name`."""
 
-        path = cache.bundle(name)
-        if not path.exists():
+        def write(path: Path) -> None:
             self.write(path, goods.manifest, goods.entries, goods.open, sign=lambda digest: [])
-            path.chmod(0o644)
-        sha256, size = file_sha256(path)
-        entry = CacheEntry(record, name, Sha256(sha256), size).signed(signer)
-        if cache.has(record.drv, entry):
-            return False
-        cache.put(entry)
-        return True
+
+        cache.put(record, name, write, signer)
 
     def replace_file(self, path: Path, content: bytes) -> None:
         """Gives a file new content, whole or not at all; raises E-WRITE."""

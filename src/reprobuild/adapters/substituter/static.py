@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from reprobuild.adapters.bundle.reader import BundleReader
@@ -21,6 +19,8 @@ from reprobuild.adapters.fetch.http import Http, TransferError
 from reprobuild.adapters.fetch.redact import redact
 from reprobuild.adapters.fetch.settings import FetchSettings
 from reprobuild.adapters.fetch.wanted import Place, Wanted
+from reprobuild.adapters.substituter.absent import Absences
+from reprobuild.adapters.substituter.patience import impatient, prompt
 from reprobuild.core.bundle.cacheentry import (
     MAX_SIZE,
     CacheEntry,
@@ -28,15 +28,13 @@ from reprobuild.core.bundle.cacheentry import (
     entry_path,
     parse_entry,
 )
-from reprobuild.core.digest import Digest
+from reprobuild.core.bundle.signing import Signer
+from reprobuild.core.digest import Digest, Sha256
+from reprobuild.core.record import Record
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Reporter
 
 MARK, MARK_TEXT = "reprobuild-cache", b"reprobuild cache 0\n"
-FORGET = 3600
-"""Seconds for which "not here" is remembered."""
-
-IMPATIENT = {"attempts": 2, "connect_timeout": 5.0, "read_timeout": 15.0}
 
 
 def base_url(text: str) -> str:
@@ -45,7 +43,7 @@ def base_url(text: str) -> str:
         return text.rstrip("/")
     if "://" in text:
         raise ReprobuildError(
-            "E-USAGE", f"{redact(text)} is no binary cache: say https://…, or a directory"
+            "E-USAGE", f"{redact(text)} is no binary cache: say https://…, oci://…, or a directory"
         )
     return Path(text).absolute().as_uri()
 
@@ -59,10 +57,9 @@ class StaticCache:
         """`memory` is a directory where negative answers are remembered."""
         self._base = base_url(address)
         self.name = redact(self._base)
-        self._http = Http(replace(settings, **IMPATIENT))  # type: ignore[arg-type]
+        self._http = Http(impatient(settings))
         self._report = report
-        known = hashlib.sha256(self._base.encode()).hexdigest()[:16]
-        self._absent = memory / known
+        self._absent = None if self._base.startswith("file:") else Absences(memory, self._base)
         self._checked = False
 
     def _check_mark(self) -> None:
@@ -83,19 +80,17 @@ class StaticCache:
 
     def entry(self, drv: Digest) -> CacheEntry | None:
         """Its word on a recipe; "none" is remembered for a while."""
-        note = self._absent / drv.hex
-        remembers = not self._base.startswith("file:")
-        if remembers and _fresh(note):
+        if self._absent is not None and self._absent.knows(drv):
             return None
         self._check_mark()
         try:
-            page = self._http.read(f"{self._base}/{entry_path(drv)}", limit=MAX_SIZE)
+            with prompt(self.name):
+                page = self._http.read(f"{self._base}/{entry_path(drv)}", limit=MAX_SIZE)
         except TransferError as error:
             if not error.missing:
                 raise self._failure(error) from None
-            if remembers:
-                self._absent.mkdir(parents=True, exist_ok=True)
-                note.touch()
+            if self._absent is not None:
+                self._absent.learn(drv)
             return None
         return parse_entry(page.body)
 
@@ -111,13 +106,6 @@ class StaticCache:
             yield reader
 
 
-def _fresh(note: Path) -> bool:
-    try:
-        return 0 <= time.time() - note.stat().st_mtime < FORGET
-    except OSError:
-        return False
-
-
 class CacheDirectory:
     """Writes a cache. Files appear whole; the entry comes after its bundle."""
 
@@ -126,9 +114,10 @@ class CacheDirectory:
             raise ReprobuildError(
                 "E-USAGE",
                 f"cannot push to {redact(address)}",
-                hint="push to a directory, and let any web server serve it",
+                hint="push to oci://REGISTRY/REPOSITORY, or to a directory that is served",
             )
         self.path = Path(address.removeprefix("file://")).absolute()
+        self.name = str(self.path)
         try:
             for name in ("drvs", "bundles"):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
@@ -143,38 +132,40 @@ class CacheDirectory:
     def _failure(self, error: OSError) -> ReprobuildError:
         return ReprobuildError("E-WRITE", f"cannot write to {self.path}: {error.strerror}")
 
-    def bundle(self, name: str) -> Path:
-        """Where a bundle of that name goes, its directory made."""
-        path = self.path / bundle_path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def has(self, drv: Digest, data_of: CacheEntry) -> bool:
-        """Whether the same entry, with its bundle, is there already."""
+    def has(self, record: Record, key: bytes) -> bool:
+        """Whether it says the same of the recipe already, signed by `key`, and has the bundle."""
         try:
-            there = parse_entry((self.path / entry_path(drv)).read_bytes())
+            there = parse_entry((self.path / entry_path(record.drv)).read_bytes())
         except (OSError, ReprobuildError):
             return False
-        return (
-            there.record.outputs == data_of.record.outputs
-            and {s.key for s in data_of.signatures} <= {s.key for s in there.signatures}
-            and self.bundle(there.name).exists()
-        )
+        return there.says(record, key) and (self.path / bundle_path(there.name)).exists()
 
-    def put(self, entry: CacheEntry) -> None:
-        """Writes an entry; its bundle is there."""
+    def put(
+        self, record: Record, name: str, write: Callable[[Path], object], signer: Signer
+    ) -> None:
+        """Puts a record there; `write` makes the bundle, called `name`, unless it is there."""
         from reprobuild.adapters.git.files import replace_file
 
-        path = self.path / entry_path(entry.record.drv)
+        bundle = self.path / bundle_path(name)
+        path = self.path / entry_path(record.drv)
         try:
+            bundle.parent.mkdir(parents=True, exist_ok=True)
+            if not bundle.exists():
+                write(bundle)
+                bundle.chmod(0o644)
+            entry = CacheEntry(record, name, *file_sha256(bundle)).signed(signer)
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, entry.encode())
             path.chmod(0o644)
         except OSError as error:
             raise self._failure(error) from error
 
+    def close(self) -> None:
+        """Holds nothing open."""
 
-def file_sha256(path: Path) -> tuple[str, int]:
-    """(SHA-256 in hex digits, size) of a file."""
+
+def file_sha256(path: Path) -> tuple[Sha256, int]:
+    """A file's SHA-256, and its size in bytes."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return Sha256(digest), os.fstat(file.fileno()).st_size

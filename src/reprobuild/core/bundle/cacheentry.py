@@ -59,6 +59,15 @@ class CacheEntry:
         """Whether a trusted key signed it."""
         return trusted_by(trust, self.signatures, ENTRY, self.digest) is not None
 
+    def says(self, record: Record, key: bytes) -> bool:
+        """Whether it gives a record's recipe the same trees, at no lower grade, signed by `key`."""
+        return (
+            self.record.drv == record.drv
+            and self.record.outputs == record.outputs
+            and self.record.isolation.satisfies(record.isolation)
+            and any(signature.key == key for signature in self.signatures)
+        )
+
     def encode(self) -> bytes:
         """The file."""
         return encode({**self._body(), "signatures": [s.document() for s in self.signatures]})

@@ -134,11 +134,12 @@ class Http:
         authorization: str = "",
     ) -> Page:
         """A small body, with retries; more than `limit` bytes raise TransferError."""
+        from reprobuild.adapters.fetch.pace import Pace
 
         def once() -> Page:
             stream = self.open(url, headers=headers, authorization=authorization)
             try:
-                body = read_all(stream, limit)
+                body = read_all(stream, limit, Pace(self.settings).take)
             finally:
                 stream.close()
             return Page(stream.url, stream.content_type, stream.headers, body)

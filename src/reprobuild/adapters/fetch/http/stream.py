@@ -98,7 +98,8 @@ def as_stream(response: requests.Response, offset: int) -> Stream:
         got = start
         try:
             # The body as sent: a server that labels a .tar.gz as gzip-encoded must not unpack it.
-            for piece in response.raw.stream(CHUNK, decode_content=False):
+            # Each piece as it comes: one that trickles would otherwise fill a CHUNK unobserved.
+            while piece := response.raw.read1(CHUNK, decode_content=False):
                 got += len(piece)
                 yield piece
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
@@ -118,11 +119,12 @@ def as_stream(response: requests.Response, offset: int) -> Stream:
     )
 
 
-def read_all(stream: Stream, limit: int) -> bytes:
-    """The whole body; more than `limit` bytes raise TransferError."""
+def read_all(stream: Stream, limit: int, pace: Callable[[int], None] = lambda size: None) -> bytes:
+    """The whole body; more than `limit` bytes raise TransferError. `pace` is told of each piece."""
     parts, size = [], 0
     for piece in stream.chunks:
         size += len(piece)
+        pace(len(piece))
         if size > limit:
             raise TransferError(f"more than {limit} bytes came")
         parts.append(piece)
