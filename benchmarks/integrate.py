@@ -1,13 +1,26 @@
-"""Composing a published lock three ways, in turns, in one run.
+"""Composing a published lock several ways, in turns, in one run.
 
-* checkout – what the publishers' script does: fetch from a repository on this machine, a fresh
-  checkout, `git merge` for each head, the patch, and the patch applied again as a check;
-* loop – the bare minimum: `git merge-tree --write-tree` and `git commit-tree` for each head;
-* ours – `integrate`, with dispositions and both patch digests.
+What the publishers' script does for seven heads, and the same job by the resolver:
 
-Prints medians and ratios; exits 1 unless ours is at least 10 times faster than the checkout and at
-most twice as slow as the loop. With --synthetic, builds 500 heads on 50,000 files instead and
-prints how long they take and how much memory that needs, next to a tree a tenth that size.
+* script – its commands one by one: `ls-remote` and `fetch` of the base and of each head, a fresh
+  checkout, `git merge --no-ff` for each head, `diff --check`, `write-tree`, the patch, and as a
+  check the patch applied to the base again. The remote is a `file://` repository on this machine,
+  so no network is in it. One thing is kinder than the script: history is fetched to a depth that
+  suffices, since mirrors may lack large blobs of long ago.
+* at-hand – the same without `ls-remote` and `fetch`: the objects are there before the clock starts,
+  the checkout borrows them (`git clone --shared`).
+* merges – a shared clone, the checkout, the merges and `write-tree`, and nothing that is written or
+  checked after them.
+* loop – the bare minimum: `git merge-tree --write-tree` and `git commit-tree` for each head.
+* integrate – the resolver in this process: the tree, dispositions (with `squashed_in_base`, which
+  takes merges into the bare base that none of the above make) and both digests of the patch.
+* compose – the whole job by the command, a process of its own from its start to its end:
+  `reprobuild compose`, which does and checks all that the script does and writes the same files.
+
+Prints medians of wall time and of CPU time (user and system, children included), and ratios. Exits
+1 unless integrate is at least 10 times faster than the script and at most twice as slow as the
+loop. With --synthetic, builds 500 heads on 50,000 files instead and prints how long they take and
+how much memory that needs, next to a tree a tenth that size.
 
     benchmarks/integrate.py --repository DIR --lock FILE [--rounds N]
     benchmarks/integrate.py --synthetic [--heads N] [--files N]
@@ -16,6 +29,8 @@ prints how long they take and how much memory that needs, next to a tree a tenth
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 import resource
 import statistics
@@ -24,6 +39,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reprobuild.adapters.git.backend import GitRepository
@@ -36,17 +52,33 @@ from reprobuild.core.integration.upstream import parse_lock
 
 FASTER, SLOWER = 10.0, 2.0
 DEPTH = 100
+BASE = "refs/heads/base"
 
 
-def git(cwd: Path, *argv: str, stdin: bytes = b"", **env: str) -> bytes:
+@dataclass(frozen=True)
+class Job:
+    """What every way composes: a remote on this machine, the heads, the digest of the patch."""
+
+    spec: IntegrationSpec
+    remote: Path
+    home: Path
+    patch_sha256: str
+
+    @property
+    def heads(self) -> list[tuple[int, str]]:
+        """Number and commit of each head."""
+        return [(h.number, h.head.hex) for h in self.spec.heads]
+
+
+def git(cwd: Path, *argv: str, stdin: bytes = b"", check: bool = True) -> bytes:
     """Plain git with its defaults."""
     done = subprocess.run(
         ["git", *argv],
         cwd=cwd,
         input=stdin,
         capture_output=True,
-        check=True,
-        env={**clean_environment(), **env},
+        check=check,
+        env=clean_environment(),
     )
     return done.stdout
 
@@ -62,64 +94,105 @@ def publish(repository: Path, spec: IntegrationSpec, home: Path) -> Path:
     return remote
 
 
-def by_checkout(remote: Path, spec: IntegrationSpec) -> str:
-    """The publishers' script, command by command, against a remote on this machine.
-
-    One thing is kinder to it: history is fetched to a depth that suffices, since mirrors may lack
-    large blobs of long ago.
-    """
-    url = f"file://{remote}"
+def by_script(job: Job) -> str:
+    """The publishers' script, command by command, against a remote on this machine."""
+    url = f"file://{job.remote}"
     with tempfile.TemporaryDirectory() as name:
         work = Path(name) / "checkout"
-        git(Path(name), "ls-remote", url, "refs/heads/base")
+        git(Path(name), "ls-remote", url, BASE)
         git(Path(name), "init", "--quiet", str(work))
         git(work, "remote", "add", "origin", url)
-        git(work, "fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", "origin", "refs/heads/base")
-        git(work, "checkout", "--quiet", "--detach", spec.base.hex)
-        for head in spec.heads:
-            ref, local = f"refs/pull/{head.number}/head", f"refs/remotes/origin/pr-{head.number}"
+        git(work, "fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", "origin", BASE)
+        return _script(job, work, url)
+
+
+def by_hand(job: Job) -> str:
+    """The same with every object at hand: nothing is asked for, nothing is fetched."""
+    with tempfile.TemporaryDirectory() as name:
+        return _script(job, _shared(job, Path(name)), None)
+
+
+def _shared(job: Job, home: Path) -> Path:
+    git(home, "clone", "--quiet", "--shared", "--no-checkout", str(job.remote), "checkout")
+    return home / "checkout"
+
+
+def _script(job: Job, work: Path, url: str | None) -> str:
+    base = job.spec.base.hex
+    git(work, "checkout", "--quiet", "--detach", base)
+    for number, head in job.heads:
+        if url is not None:
+            ref, local = f"refs/pull/{number}/head", f"refs/remotes/origin/pr-{number}"
             git(work, "ls-remote", url, ref)
             git(work, "fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", "origin",
                 f"{ref}:{local}")  # fmt: skip
             git(work, "rev-parse", local)
-            git(work, "merge-base", "--is-ancestor", head.head.hex, head.head.hex)
-            subprocess.run(
-                ["git", "merge-base", "--is-ancestor", head.head.hex, spec.base.hex],
-                cwd=work, env=clean_environment(), check=False,
-            )  # fmt: skip
-            message = f"release composition: PR #{head.number}"
-            git(work, "merge", "--no-ff", "--no-edit", "-m", message, head.head.hex)
-        git(work, "diff", "--check", spec.base.hex)
-        tree = git(work, "write-tree").decode().strip()
-        patch = git(work, "diff", "--binary", "--full-index", spec.base.hex)
-        git(work, "reset", "--hard", "--quiet", spec.base.hex)
-        git(work, "clean", "-fdx", "--quiet")
-        if patch:
-            git(work, "apply", "--index", "-", stdin=patch)
-        assert git(work, "write-tree").decode().strip() == tree
-        return tree
+        git(work, "merge-base", "--is-ancestor", head, head)
+        git(work, "merge-base", "--is-ancestor", head, base, check=False)
+        _merge(work, number, head)
+    git(work, "diff", "--check", base)
+    tree = git(work, "write-tree").decode().strip()
+    patch = git(work, "diff", "--binary", "--full-index", base)
+    file = work.parent / "integration.patch"
+    file.write_bytes(patch)
+    git(work, "reset", "--hard", "--quiet", base)
+    git(work, "clean", "-fdx", "--quiet")
+    if patch:
+        git(work, "apply", "--index", str(file))
+    assert git(work, "write-tree").decode().strip() == tree
+    assert hashlib.sha256(patch).hexdigest() == job.patch_sha256
+    return tree
 
 
-def by_loop(repository: Path, spec: IntegrationSpec) -> str:
+def _merge(work: Path, number: int, head: str) -> None:
+    message = f"release composition: PR #{number}"
+    git(work, "merge", "--no-ff", "--no-edit", "-m", message, head)
+
+
+def by_merges(job: Job) -> str:
+    """A checkout and the merges."""
+    with tempfile.TemporaryDirectory() as name:
+        work = _shared(job, Path(name))
+        git(work, "checkout", "--quiet", "--detach", job.spec.base.hex)
+        for number, head in job.heads:
+            _merge(work, number, head)
+        return git(work, "write-tree").decode().strip()
+
+
+def by_loop(job: Job) -> str:
     """merge-tree and commit-tree, nothing else."""
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
         git(here, "init", "--quiet", "--bare", ".")
-        (here / "objects/info/alternates").write_text(f"{repository}/objects\n")
-        tip, tree = spec.base.hex, ""
-        for head in spec.heads:
-            out = git(here, "merge-tree", "--write-tree", tip, head.head.hex)
+        (here / "objects/info/alternates").write_text(f"{job.remote}/objects\n")
+        tip, tree = job.spec.base.hex, ""
+        for number, head in job.heads:
+            out = git(here, "merge-tree", "--write-tree", tip, head)
             tree = out.decode().split()[0]
-            made = git(
-                here, "commit-tree", tree, "-p", tip, "-p", head.head.hex, "-m", str(head.number)
-            )
+            made = git(here, "commit-tree", tree, "-p", tip, "-p", head, "-m", str(number))
             tip = made.decode().strip()
         return tree
 
 
-def by_us(repository: Path, spec: IntegrationSpec) -> str:
+def by_integrate(job: Job) -> str:
     """The resolver, as `reprobuild integrate` calls it."""
-    return compose(repository, spec).tree.hex
+    done = compose(job.remote, job.spec)
+    assert done.patch_sha256.hex == job.patch_sha256
+    return done.tree.hex
+
+
+def by_compose(job: Job) -> str:
+    """The command, as a process."""
+    with tempfile.TemporaryDirectory() as name:
+        subprocess.run(
+            [sys.executable, "-m", "reprobuild", "--store", str(job.home / "store"), "compose",
+             str(job.home / "manifest.json"), "--output-dir", name],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        result = json.loads((Path(name) / "integration.lock.json").read_bytes())["result"]
+        patch = (Path(name) / "integration.patch").read_bytes()
+        assert hashlib.sha256(patch).hexdigest() == result["patch_sha256"] == job.patch_sha256
+        return str(result["tree"])
 
 
 def compose(repository: Path, spec: IntegrationSpec) -> Integration:
@@ -128,33 +201,72 @@ def compose(repository: Path, spec: IntegrationSpec) -> Integration:
         return integrate(GitRepository(scratch), spec)
 
 
-def against_others(repository: Path, spec: IntegrationSpec, rounds: int) -> int:
-    """Times the three, in turns."""
-    ways: dict[str, Callable[[Path, IntegrationSpec], str]] = {
-        "checkout": by_checkout,
-        "loop": by_loop,
-        "ours": by_us,
+WAYS: dict[str, Callable[[Job], str]] = {
+    "script": by_script,
+    "at-hand": by_hand,
+    "merges": by_merges,
+    "loop": by_loop,
+    "integrate": by_integrate,
+    "compose": by_compose,
+}
+
+
+def prepare(repository: Path, spec: IntegrationSpec, home: Path) -> Job:
+    """The remote that is asked, the manifest that says what is wanted, and the right patch."""
+    job = Job(spec, publish(repository, spec, home), home, "")
+    manifest = {
+        "schema_version": 1,
+        "name": "benchmark",
+        "repository": f"file://{job.remote}",
+        "base_ref": BASE,
+        "pull_requests": [{"number": number, "head": head} for number, head in job.heads],
     }
-    times: dict[str, list[float]] = {name: [] for name in ways}
+    (home / "manifest.json").write_text(json.dumps(manifest))
+    return replace(job, patch_sha256=compose(repository, spec).patch_sha256.hex)
+
+
+def spent() -> float:
+    """CPU seconds of this process and of those that it ran."""
+    used = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(u.ru_utime + u.ru_stime for u in used)
+
+
+def against_others(repository: Path, spec: IntegrationSpec, rounds: int) -> int:
+    """Times every way, in turns."""
+    wall: dict[str, list[float]] = {name: [] for name in WAYS}
+    cpu: dict[str, list[float]] = {name: [] for name in WAYS}
     trees = set()
     with tempfile.TemporaryDirectory() as home:
-        remote = publish(repository, spec, Path(home))
+        job = prepare(repository, spec, Path(home))
         for turn in range(rounds + 1):
-            for name, way in ways.items():
-                started = time.perf_counter()
-                trees.add(way(remote, spec))
+            for name, way in WAYS.items():
+                before, started = spent(), time.perf_counter()
+                trees.add(way(job))
                 if turn:  # the first one warms the page cache
-                    times[name].append(time.perf_counter() - started)
+                    wall[name].append(time.perf_counter() - started)
+                    cpu[name].append(spent() - before)
     assert len(trees) == 1, trees
-    medians = {name: statistics.median(taken) for name, taken in times.items()}
-    for name, taken in times.items():
-        spread = f"{min(taken):.3f}–{max(taken):.3f}"
-        print(f"{name:>9}  median {medians[name]:.3f} s  ({spread}, {rounds} rounds)")
-    faster = medians["checkout"] / medians["ours"]
-    slower = medians["ours"] / medians["loop"]
-    print(f"ours is {faster:.1f} times faster than the checkout (at least {FASTER} wanted)")
-    print(f"ours takes {slower:.2f} times the bare loop (at most {SLOWER} wanted)")
+    print(f"{len(spec.heads)} heads, {rounds} rounds; seconds: median (least–most)")
+    for name in WAYS:
+        print(f"{name:>10}   wall {_spread(wall[name])}   CPU {_spread(cpu[name])}")
+    print("\nhow many times faster, by wall and by CPU time")
+    for ours in ("integrate", "compose"):
+        for other in ("script", "at-hand", "merges"):
+            print(f"{ours:>10} than {other:<8} {_ratio(wall, other, ours):6.1f} "
+                  f"{_ratio(cpu, other, ours):6.1f}")  # fmt: skip
+    faster, slower = _ratio(wall, "script", "integrate"), _ratio(wall, "integrate", "loop")
+    print(f"\nintegrate is {faster:.1f} times faster than the script (at least {FASTER} wanted)")
+    print(f"integrate takes {slower:.2f} times the bare loop (at most {SLOWER} wanted), by CPU "
+          f"time {_ratio(cpu, 'integrate', 'loop'):.2f}")  # fmt: skip
     return 0 if faster >= FASTER and slower <= SLOWER else 1
+
+
+def _spread(taken: list[float]) -> str:
+    return f"{statistics.median(taken):6.3f} ({min(taken):.3f}–{max(taken):.3f})"
+
+
+def _ratio(times: dict[str, list[float]], over: str, under: str) -> float:
+    return statistics.median(times[over]) / statistics.median(times[under])
 
 
 def synthetic(home: Path, heads: int, files: int) -> tuple[Path, IntegrationSpec]:
