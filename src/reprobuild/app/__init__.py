@@ -11,6 +11,8 @@ from reprobuild.app.run import Run
 from reprobuild.core.files import LOCK_FILE
 
 if TYPE_CHECKING:
+    from datetime import date as Date
+
     from reprobuild.adapters.bundle.service import Bundles
     from reprobuild.adapters.diff.world import World
     from reprobuild.adapters.git.resolutions import Resolutions
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.keys.keyring import Keyring
     from reprobuild.adapters.oci.delivery import Images
     from reprobuild.adapters.qualify.service import Qualification
+    from reprobuild.adapters.toml.new_release import NewRelease
     from reprobuild.app.building import Building
     from reprobuild.app.kernels import Kernels
     from reprobuild.app.sources import Sources
@@ -49,6 +52,18 @@ class App(Run):
         from reprobuild.adapters.toml.edit_flake import edit_heads
 
         edit_heads(self.flake_dir, heads, self.project.origins)
+
+    def output_names(self) -> list[str]:
+        """What an installable may be, for a shell's completion; raises E-NO-FLAKE."""
+        from reprobuild.adapters.toml.names import output_names
+
+        return output_names(self.flake_dir)
+
+    def new_release(self, old: str, revision: str | None, date: Date) -> NewRelease:
+        """Begins a release from another output."""
+        from reprobuild.adapters.toml.new_release import new_release
+
+        return new_release(self.flake_dir, self.project, old, revision, date)
 
     @cached_property
     def sources(self) -> Sources:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprobuild.cli.options import in_flake
+from reprobuild.cli.options import complete_outputs, in_flake
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("installables", nargs=-1)
+@click.argument("installables", nargs=-1, shell_complete=complete_outputs)
 @click.option("-o", "--output", required=True, metavar="FILE", help="The bundle's file.")
 @click.option("--sources", is_flag=True, help="All that a rebuild needs, and the tool.")
 @click.option("--have", metavar="INVENTORY", help="Leave out what this inventory says is there.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reprobuild.cli.options import complete_outputs
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("installable", default="")
+@click.argument("installable", default="", shell_complete=complete_outputs)
 @click.option(
     "--lock",
     "lock_file",

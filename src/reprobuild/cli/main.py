@@ -17,6 +17,7 @@ from reprobuild.errors import Exit, ReprobuildError
 
 COMMANDS = {
     "audit": "audit:audit",
+    "completion": "completion:completion",
     "compose": "compose:compose",
     "diff": "diff:diff",
     "doctor": "doctor:doctor",

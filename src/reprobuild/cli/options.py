@@ -58,4 +58,21 @@ def in_flake(app: App, texts: tuple[str, ...]) -> tuple[App, tuple[str, ...]]:
     return app, tuple(rest for _, rest in parts)
 
 
-installable_argument = click.argument("installable", default="", required=False)
+def complete_outputs(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Names of outputs for a shell's completion; none where there is no readable flake."""
+    from reprobuild.app import App
+    from reprobuild.settings import Settings
+
+    given = (context.find_root().params or {}).get("directory")
+    try:
+        names = App(Settings(directory=Path(given) if given else None)).output_names()
+    except ReprobuildError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+installable_argument = click.argument(
+    "installable", default="", required=False, shell_complete=complete_outputs
+)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reprobuild.cli.options import in_flake
+from reprobuild.cli.options import complete_outputs, in_flake
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("installable")
+@click.argument("installable", shell_complete=complete_outputs)
 @click.argument("url")
 @click.pass_obj
 def pull(app: App, /, installable: str, url: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprobuild.cli.options import in_flake, machine_memory, parse_size
+from reprobuild.cli.options import complete_outputs, in_flake, machine_memory, parse_size
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class _Realize(click.Command):
 
 
 @click.command(cls=_Realize)
-@click.argument("installables", nargs=-1)
+@click.argument("installables", nargs=-1, shell_complete=complete_outputs)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and why.")
 @click.option(
     "--check",

@@ -12,6 +12,7 @@ COMMANDS = {
     "check": "release_check:check",
     "check-logs": "release_check_logs:check_logs",
     "contract": "release_contract:contract",
+    "new": "release_new:new",
     "profiles": "release_profiles:profiles",
     "runbook": "release_runbook:runbook",
 }

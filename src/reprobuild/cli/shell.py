@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reprobuild.cli.options import complete_outputs
+
 if TYPE_CHECKING:
     from reprobuild.app import App
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("installable", default="")
+@click.argument("installable", default="", shell_complete=complete_outputs)
 @click.option("--derivation", "-d", help="Which of its derivations (default: the last sandboxed).")
 @click.option("--kept", metavar="DIR", help="With what a failed build left (--keep-failed).")
 @click.option(

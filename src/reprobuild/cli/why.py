@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reprobuild.cli.options import in_flake
+from reprobuild.cli.options import complete_outputs, in_flake
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("installable")
+@click.argument("installable", shell_complete=complete_outputs)
 @click.argument("derivation", required=False)
 @click.option("--rebuilt", is_flag=True, help="The fields that differ from the last record.")
 @click.pass_obj

@@ -1,0 +1,157 @@
+"""The output of a release that follows another, in a file of its own, its author's words kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date as Date
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import Table
+
+from reprobuild.adapters.toml.include import included_files
+from reprobuild.adapters.toml.render_lock import replace_file
+from reprobuild.core.files import FLAKE_FILE
+from reprobuild.core.project import Project
+from reprobuild.core.schema import is_name
+from reprobuild.core.succession import RENAMED, mentions, next_revision, renamed
+from reprobuild.errors import ReprobuildError
+
+DIRECTORY = "releases"
+
+
+@dataclass(frozen=True, slots=True)
+class NewRelease:
+    """What was written: the output, the files, and the places that still name the old revision."""
+
+    output: str
+    revision: str
+    written: tuple[str, ...]
+    still: tuple[str, ...]
+
+
+def new_release(
+    directory: Path, project: Project, old: str, revision: str | None, date: Date
+) -> NewRelease:
+    """Writes `releases/NEW.toml`, and includes it where the flake does not do so already.
+
+    It has everything that OLD's output has, less what was published of it; its revision is the
+    next one unless given. Nothing that exists is changed but the flake's `include`. Raises
+    E-UNKNOWN-INSTALLABLE for an output that is not there, E-USAGE for one without a release, a
+    revision that cannot be counted on, or a name that is taken, E-FLAKE for a file that cannot be
+    read again, E-WRITE.
+    """
+    output = project.flake.outputs.get(old)
+    if output is None:
+        raise ReprobuildError("E-UNKNOWN-INSTALLABLE", f"the flake has no output {old!r}", got=old)
+    if output.release is None:
+        raise ReprobuildError(
+            "E-USAGE", f"{old} has no [release] that another could follow", output=old
+        )
+    before = output.release.revision
+    after = next_revision(before) if revision is None else revision
+    if after is None or after == before or not is_name(after):
+        raise ReprobuildError(
+            "E-USAGE",
+            f"say the new revision with --revision: {after or before!r} is none that can follow",
+            revision=after or before,
+        )
+    name = renamed(old, before, after)
+    if name == old:
+        name = f"{output.release.codename}-{after}"
+    file = f"{DIRECTORY}/{name}.toml"
+    if name in project.flake.outputs or (directory / file).exists():
+        raise ReprobuildError(
+            "E-USAGE", f"{name} exists already", file=file, hint="say another --revision"
+        )
+    origin = project.origins.get(("outputs", old), FLAKE_FILE)
+    table = _output(directory / origin, origin, old)
+    _move_on(table, before, after, date)
+    still = tuple(mentions(table.unwrap(), before, (name,)))
+    written = [file]
+    try:
+        (directory / DIRECTORY).mkdir(exist_ok=True)
+        replace_file(directory / file, _text(name, old, table).encode())
+        if _include(directory, file):
+            written.append(FLAKE_FILE)
+    except OSError as error:
+        raise ReprobuildError(
+            "E-WRITE", f"{file} cannot be written: {error.strerror or error}", file=file
+        ) from error
+    return NewRelease(name, after, tuple(written), still)
+
+
+def _output(path: Path, file: str, name: str) -> Table:
+    try:
+        table = tomlkit.parse(path.read_text("utf-8"))["outputs"][name]
+    except (KeyError, OSError, UnicodeDecodeError, TOMLKitError) as error:
+        raise ReprobuildError("E-FLAKE", f"{file} cannot be read again: {error}", file=file) from (
+            error
+        )
+    assert isinstance(table, Table)
+    return table
+
+
+def _move_on(table: Table, before: str, after: str, date: Date) -> None:
+    table.pop("published", None)
+    for holder, key in _texts(table):
+        holder[key] = renamed(str(holder[key]), before, after)
+    release: Any = table["release"]
+    release["revision"] = after
+    release["date"] = date
+
+
+def _texts(holder: Any, own: bool = False) -> Iterator[tuple[Any, Any]]:
+    """Every text under a key that names the release, as (container, key)."""
+    items = holder.items() if isinstance(holder, dict) else enumerate(holder)
+    for key, value in list(items):
+        named = own or key in RENAMED
+        if isinstance(value, str):
+            if named:
+                yield holder, key
+        elif isinstance(value, dict | list):
+            yield from _texts(value, named and isinstance(value, list))
+
+
+def _text(name: str, old: str, table: Table) -> str:
+    out = tomlkit.document()
+    out.add(tomlkit.comment(f"{name}, begun from {old} by `reprobuild release new`."))
+    out.add(tomlkit.nl())
+    out.add("format", tomlkit.item(0))
+    out.add(tomlkit.nl())
+    outputs = tomlkit.table(is_super_table=True)
+    outputs.add(name, table)
+    out.add("outputs", outputs)
+    return out.as_string().rstrip("\n") + "\n"
+
+
+def _include(directory: Path, file: str) -> bool:
+    path = directory / FLAKE_FILE
+    document = tomlkit.parse(path.read_text("utf-8"))
+    patterns = document.get("include")
+    if patterns is not None and file in included_files(directory, [str(p) for p in patterns]):
+        return False
+    if patterns is None:
+        patterns = tomlkit.array()
+        patterns.append(file)
+        # A key of the whole document stands before its first table.
+        text = f"include = {patterns.as_string()}\n"
+        body = path.read_text("utf-8")
+        at = _first_table(body)
+        replace_file(path, (body[:at] + text + body[at:]).encode())
+        return True
+    patterns.append(file)
+    replace_file(path, tomlkit.dumps(document).encode())
+    return True
+
+
+def _first_table(text: str) -> int:
+    place = 0
+    for line in text.splitlines(keepends=True):
+        if line.lstrip().startswith("["):
+            return place
+        place += len(line)
+    return place
