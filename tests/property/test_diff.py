@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,10 +11,11 @@ from reprobuild.core.diff.fields import changes
 from reprobuild.core.diff.hunks import blame, hunks, split
 from reprobuild.core.diff.side import Head
 from reprobuild.core.diff.sources import compare_heads
-from reprobuild.core.diff.trees import compare_trees
+from reprobuild.core.diff.trees import compare_trees, differing
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
-from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree
+from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree, decode
+from reprobuild.errors import ReprobuildError
 
 NAMES = st.sampled_from([b"a", b"b", b"c", b"d", b"a.b"])
 LEAVES = st.one_of(
@@ -53,7 +56,7 @@ def flat(nested: object, prefix: bytes = b"") -> dict[bytes, object]:
 def test_trees_agree_with_a_walk_of_everything(one: object, other: object) -> None:
     trees: dict[Digest, Tree] = {}
     a, b = store(one, trees), store(other, trees)
-    found = {c.path: (c.old, c.new) for c in compare_trees(trees.__getitem__, a, b)}
+    found = {c.path: (c.old, c.new) for c in compare_trees(lambda d: trees[d].encode(), a, b)}
     left, right = flat(one), flat(other)
     expected = {
         path: (left.get(path), right.get(path))
@@ -67,10 +70,28 @@ def test_trees_agree_with_a_walk_of_everything(one: object, other: object) -> No
 def test_equal_trees_are_not_opened(nested: object) -> None:
     digest = store(nested, {})
 
-    def refuse(digest: Digest) -> Tree:
+    def refuse(digest: Digest) -> bytes:
         raise AssertionError(digest)
 
     assert list(compare_trees(refuse, digest, digest)) == []
+
+
+@given(st.binary(max_size=200), TREES)
+def test_bytes_that_are_no_node_are_refused_or_read_as_a_decoder_would(
+    noise: bytes, nested: object
+) -> None:
+    trees: dict[Digest, Tree] = {}
+    node = trees[store(nested, trees)].encode()
+    for data in (noise, node[: len(node) // 2], node + noise):
+        try:
+            wanted = dict(decode(data).entries)
+        except ReprobuildError as error:
+            assert error.code in ("E-TREE", "E-DIGEST")
+            with suppress(ReprobuildError):
+                differing(data, b"")
+            continue
+        assert {name: one for name, one, _ in differing(data, b"")} == wanted
+        assert differing(data, data) == []
 
 
 HEADS = st.lists(st.integers(1, 30), unique=True, max_size=12).flatmap(

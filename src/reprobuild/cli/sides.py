@@ -42,8 +42,23 @@ def read_side(app: App, text: str) -> Read:
         return _installable(app, text, text, "installable")
     if kind == "git":
         return _revision(app, text, rest)
-    side = _file(app, text, Path(rest)) if kind == "file" else _image(app, text, kind, rest)
-    return _elsewhere(app, side)
+    if kind == "file":
+        bundle = _bundle(app, text, rest)
+        return bundle if bundle is not None else _elsewhere(app, _file(app, text, Path(rest)))
+    return _elsewhere(app, _image(app, text, kind, rest))
+
+
+def _bundle(app: App, text: str, rest: str) -> Read | None:
+    """A bundle, `PATH` or `PATH#INSTALLABLE`; None for any other file."""
+    path, hash_, name = rest.rpartition("#")
+    if not hash_ or Path(rest).is_file():
+        path, name = rest, ""
+    store = app.world.bundle(Path(path))
+    if store is None:
+        return None
+    from reprobuild.cli.bundleside import read_bundle
+
+    return read_bundle(app, text, store, name)
 
 
 def _image(app: App, text: str, kind: str, reference: str) -> Side:
@@ -66,15 +81,15 @@ def _installable(app: App, text: str, words: str, kind: str, flake: Path | None 
 
     directory, name = split_directory(words)
     if flake is not None:
-        app = _at(app, flake, store=_store_path(app))
+        app = at_directory(app, flake, store=store_path(app))
     elif directory is not None:
         place = Path(directory or ".")
         base = app.settings.directory
-        app = _at(app, base / place if base is not None else place)
-    return _evaluated(app, text, name, kind)
+        app = at_directory(app, base / place if base is not None else place)
+    return evaluated(app, text, name, kind)
 
 
-def _at(app: App, directory: Path, *, store: Path | None = None) -> App:
+def at_directory(app: App, directory: Path, *, store: Path | None = None) -> App:
     """The same run in another project; `store` overrides where its store is."""
     from reprobuild.app import App
 
@@ -84,7 +99,7 @@ def _at(app: App, directory: Path, *, store: Path | None = None) -> App:
     return other
 
 
-def _store_path(app: App) -> Path | None:
+def store_path(app: App) -> Path | None:
     try:
         return app.store_path
     except ReprobuildError as error:
@@ -93,7 +108,8 @@ def _store_path(app: App) -> Path | None:
         return None
 
 
-def _evaluated(app: App, text: str, name: str, kind: str) -> Read:
+def evaluated(app: App, text: str, name: str, kind: str, store: Any = None) -> Read:
+    """An installable of the app's project as a side; `store` stands for the app's own."""
     from reprobuild.core.installable import parse_installable
     from reprobuild.engine.diff_side import SideReader
     from reprobuild.engine.evaluate import Evaluator
@@ -108,7 +124,8 @@ def _evaluated(app: App, text: str, name: str, kind: str) -> Read:
         contract_program=app.contract_program,
         verify_program=app.verify_program,
     )
-    reader = SideReader(project.flake, evaluator, project.lock, app.world.store, _image_reader(app))
+    store = app.world.store if store is None else store
+    reader = SideReader(project.flake, evaluator, project.lock, store, _image_reader(app, store))
     try:
         loaded = reader.load(text or str(installable), kind, installable.component)
     except ReprobuildError as error:
@@ -122,11 +139,11 @@ def _evaluated(app: App, text: str, name: str, kind: str) -> Read:
 
         facts = release_facts(project.flake, project.components, project.lock, installable.output)
         side = stated_side(text or installable.output, facts, error.message)
-        loaded = Loaded(side, store=app.world.store)
+        loaded = Loaded(side, store=store)
     else:
-        if kind != "git":  # what was committed is compared as it was committed
+        if kind == "installable":  # what was committed or carried is compared as it was
             app.check_inputs(evaluator.used, installable.output)
-    return Read(loaded, app.world.sources(), app.world.patches(), app.world.store)
+    return Read(loaded, app.world.sources(), app.world.patches(), store)
 
 
 def _revision(app: App, text: str, rest: str) -> Read:
@@ -137,7 +154,7 @@ def _revision(app: App, text: str, rest: str) -> Read:
 
     directory, name = split_directory(words)
     if directory is not None:
-        app = _at(app, Path(directory or "."))
+        app = at_directory(app, Path(directory or "."))
     exported = app.world.export(revision)
     return _installable(app, text, name, "git", exported)
 
@@ -200,11 +217,8 @@ def _answer(text: str, answer: Mapping[str, Any]) -> Side:
     return answer_side(text, answer)
 
 
-def _image_reader(app: App) -> ReadImage:
-    store = app.world.store
-
+def _image_reader(app: App, store: Any) -> ReadImage:
     def read(tree: Digest) -> tuple[ImageFacts, Mapping[str, Any]]:
-        assert store is not None
         return app.world.stored_image(store, tree)
 
     return read

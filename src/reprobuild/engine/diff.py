@@ -21,7 +21,7 @@ from reprobuild.core.diff.sources import (
     compare_inputs,
     status,
 )
-from reprobuild.core.diff.trees import compare_trees
+from reprobuild.core.diff.trees import PathChange, compare_trees
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
 from reprobuild.core.tree import File
@@ -57,6 +57,8 @@ class Differ:
     order: VersionOrder | None = None
     draw: bool = True
     _notes: list[str] = field(default_factory=list)
+    _paths: dict[str, list[PathChange]] = field(default_factory=dict)
+    """What differs in each component's output, once it was looked for."""
 
     def run(self) -> Comparison:
         """All levels, each from the one before."""
@@ -259,8 +261,9 @@ class Differ:
                 content[name] = ContentDiff(note="files were not compared: not in the store")
                 continue
             pair = [Digest(t) if t else None for t in (output.old, output.new)]
+            self._paths[name] = list(compare_trees(read, pair[0], pair[1]))
             rows = []
-            for change in compare_trees(read, pair[0], pair[1]):
+            for change in self._paths[name]:
                 size = change.new.size if isinstance(change.new, File) else 0
                 path = change.path.decode("utf-8", "backslashreplace")
                 rows.append((path, change.status, size))
@@ -273,7 +276,6 @@ class Differ:
             return
         compared: dict[str, Sequence[ModuleDiff]] = {}
         blind: list[str] = []
-        read = tree_reader(self.old, self.new)
         for name, output in found.component_outputs.items():
             if output.old == output.new and output.old:
                 continue
@@ -282,8 +284,7 @@ class Differ:
                     blind.append(name)
                 continue
             modules: tuple[dict[str, Module], dict[str, Module]] = ({}, {})
-            pair = [Digest(t) if t else None for t in (output.old, output.new)]
-            for change in compare_trees(read, pair[0], pair[1]):
+            for change in self._paths[name]:
                 path = change.path.decode("utf-8", "backslashreplace")
                 for entry, into in zip((change.old, change.new), modules, strict=True):
                     if isinstance(entry, File):

@@ -12,22 +12,29 @@ from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import decode
 from reprobuild.core.graph import Graph
 from reprobuild.core.record import Record
-from reprobuild.core.tree import Tree
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import Catalog, ContentStore
+from reprobuild.ports import CatalogReader, ContentReader
 
 
-class Store(ContentStore, Catalog, Protocol):
-    """Content and what is known about it, in one."""
+class Store(ContentReader, CatalogReader, Protocol):
+    """Content and what is known about it, in one, to be read."""
+
+    def node(self, digest: Digest) -> bytes:
+        """The verified bytes of a directory node; raises E-STORE-MISSING."""
+        ...
 
 
 @dataclass(slots=True)
 class Loaded:
-    """A side with what it can be asked for: derivations by digest, and a store where one is."""
+    """A side with what it can be asked for: derivations by digest, and a store where one is.
+
+    `expected` says what recipes came out as elsewhere: trees (hex) by drv (hex) and output.
+    """
 
     side: Side
     graph: Graph | None = None
     store: Store | None = None
+    expected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _nodes: dict[str, Node | None] = field(default_factory=dict)
 
     def look(self, drv: str) -> Node | None:
@@ -59,20 +66,20 @@ class Loaded:
             return str(fixed["tree"])
         record = self.record(drv)
         tree = record.outputs.get(output) if record is not None else None
-        return tree.hex if tree is not None else ""
+        return tree.hex if tree is not None else self.expected.get(drv, {}).get(output, "")
 
 
-def tree_reader(*sides: Loaded) -> Callable[[Digest], Tree]:
-    """Reads a tree out of the first store that has it; raises E-STORE-MISSING."""
+def tree_reader(*sides: Loaded) -> Callable[[Digest], bytes]:
+    """Reads a directory node out of the first store that has it; raises E-STORE-MISSING."""
     stores = list({id(s.store): s.store for s in sides if s.store is not None}.values())
 
-    def read(digest: Digest) -> Tree:
+    def read(digest: Digest) -> bytes:
         for store in stores[:-1]:
             if store.contains(digest):
-                return store.tree(digest)
+                return store.node(digest)
         if not stores:
             raise ReprobuildError("E-STORE-MISSING", f"there is no store to read {digest} from")
-        return stores[-1].tree(digest)
+        return stores[-1].node(digest)
 
     return read
 

@@ -115,7 +115,7 @@ def _blob(entry: object, sides: Iterable[Loaded]) -> bytes | None:
             with side.store.open_blob(entry.digest) as source:
                 return source.read()
         except ReprobuildError as error:
-            if error.code != "E-STORE-MISSING":
+            if error.code not in ("E-STORE-MISSING", "E-BUNDLE-INCOMPLETE"):
                 raise
     return None
 

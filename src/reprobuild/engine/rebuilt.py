@@ -16,6 +16,7 @@ from reprobuild.core.encoding import Value
 from reprobuild.core.graph import Graph
 from reprobuild.engine.diff_loaded import Loaded, Store
 from reprobuild.errors import ReprobuildError
+from reprobuild.ports import Catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _said(change: NodeChange) -> str:
     return "its recipe is not at hand"
 
 
-def last_realized(store: Store, root: str, installable: str) -> dict[str, str]:
+def last_realized(store: Catalog, root: str, installable: str) -> dict[str, str]:
     """The drvs (hex) of an installable when it was last realized; raises E-NOT-REALIZED."""
     data = store.root(root)
     if data is None:

@@ -1,19 +1,16 @@
 """The report as one page that needs nothing else: no network, no script of anybody's.
 
-What is foreign (titles, paths, code) is only ever text; the page's policy allows its own script
-and style by digest, and nothing from anywhere.
+What is foreign (titles, paths, code) is only ever text.
 """
 
 from __future__ import annotations
 
-import hashlib
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 from reprobuild.adapters.diff.drawing import drawing
+from reprobuild.adapters.diff.frame import frame
 from reprobuild.adapters.diff.parts import (
     component,
     facts,
@@ -30,31 +27,8 @@ Doc = Mapping[str, Any]
 
 def render_page(doc: Doc) -> str:
     """The page for a document (core/diff/report.py)."""
-    here = files("reprobuild.adapters.diff")
-    style = (here / "page.css").read_text("utf-8")
-    script = (here / "page.js").read_text("utf-8")
-    policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
-    title = f"{doc['old']['name']} → {doc['new']['name']}"
-    return "".join(
-        (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
-            f"<title>{escape(title)} – what changed</title>\n",
-            f"<style>{style}</style>\n</head>\n<body>\n",
-            '<a class="skip" href="#main">Skip to the report</a>\n',
-            *_head(doc),
-            '<main id="main">\n',
-            *_body(doc),
-            "</main>\n",
-            f"<script>{script}</script>\n</body>\n</html>\n",
-        )
-    )
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{b64encode(digest).decode()}'"
+    title = f"{doc['old']['name']} → {doc['new']['name']} – what changed"
+    return frame(title, "".join(_head(doc)), "".join(_body(doc)), skip="Skip to the report")
 
 
 def _head(doc: Doc) -> Iterator[str]:
@@ -63,11 +37,6 @@ def _head(doc: Doc) -> Iterator[str]:
         reference = f" <code>{escape(side['reference'])}</code>" if side["reference"] else ""
         yield f'<p class="sides">{word}: <strong>{escape(side["name"])}</strong>{reference}</p>\n'
     yield "</header>\n"
-    yield '<div class="bar" role="search">\n'
-    yield '<label for="filter">Filter</label><input id="filter" type="search" autocomplete="off">\n'
-    yield '<button id="fold" type="button" aria-pressed="false" hidden>Open all</button>\n'
-    yield '<button id="theme" type="button" hidden>Dark or light</button>\n'
-    yield '<span id="status" role="status" class="dim"></span>\n</div>\n'
 
 
 def _body(doc: Doc) -> Iterator[str]:

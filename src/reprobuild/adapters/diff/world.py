@@ -18,13 +18,14 @@ from reprobuild.core.digest import Digest, GitOid
 from reprobuild.core.encoding import Value
 from reprobuild.core.tree import File
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import ContentStore, Reporter
+from reprobuild.ports import ContentReader, Reporter
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from reprobuild.adapters.diff.bundlestore import BundleStore
     from reprobuild.adapters.fetch.settings import FetchSettings
-    from reprobuild.adapters.git.fetcher import GitSources
+    from reprobuild.adapters.git.sources import GitSources
     from reprobuild.adapters.store.store import LocalStore
     from reprobuild.core.cubin.module import Module as CubinModule
     from reprobuild.core.cubin.table import ModuleMemo
@@ -40,7 +41,7 @@ MAX_MODULE = 4 * 2**30
 MAX_DOCUMENT = 64 * 2**20
 
 
-def stored_image(content: ContentStore, tree: Digest) -> tuple[ImageFacts, Mapping[str, Any]]:
+def stored_image(content: ContentReader, tree: Digest) -> tuple[ImageFacts, Mapping[str, Any]]:
     """Facts and `config` object of the image in a layout tree of a store."""
     from reprobuild.adapters.oci.storelayout import load_image
 
@@ -123,6 +124,7 @@ class World:
     def __init__(self, settings: Settings, mirrors: Mirrors, report: Reporter) -> None:
         self._settings, self._mirrors, self._report = settings, mirrors, report
         self._scratch: TemporaryDirectory[str] | None = None
+        self._bundles: list[BundleStore] = []
 
     @cached_property
     def store(self) -> LocalStore | None:
@@ -145,6 +147,8 @@ class World:
 
     def close(self) -> None:
         """Removes what was written for this run alone."""
+        for bundle in self._bundles:
+            bundle.close()
         if self._scratch is not None:
             self._scratch.cleanup()
 
@@ -169,10 +173,14 @@ class World:
         return self._sources
 
     def _sources(self) -> GitSources:
-        from reprobuild.adapters.git.cache import GitCache
-        from reprobuild.adapters.git.fetcher import GitSources
+        return self._sources_in(
+            (self.store.path / "cache" if self.store is not None else self.scratch) / "git"
+        )
 
-        home = (self.store.path / "cache" if self.store is not None else self.scratch) / "git"
+    def _sources_in(self, home: Path) -> GitSources:
+        from reprobuild.adapters.git.cache import GitCache
+        from reprobuild.adapters.git.sources import GitSources
+
         cache = GitCache(home, rewrite=self._mirrors.candidates, offline=True, base=self._home)
         return GitSources(cache, home / "fixtures", self._home)
 
@@ -218,7 +226,7 @@ class World:
         return read_document(path, name)
 
     def stored_image(
-        self, content: ContentStore, tree: Digest
+        self, content: ContentReader, tree: Digest
     ) -> tuple[ImageFacts, Mapping[str, Any]]:
         """Facts and `config` object of the image in a layout tree of a store."""
         return stored_image(content, tree)
@@ -227,9 +235,50 @@ class World:
         """Opens the repositories of both sides as one."""
         return Together(old, new)
 
-    def kernels(self, stores: Sequence[LocalStore]) -> Callable[[str, File], Module | None] | None:
+    def bundle(self, path: Path) -> BundleStore | None:
+        """A bundle as a store, over the store of the call; None for a file that is none.
+
+        Raises E-BUNDLE, E-BUNDLE-LIMIT. It is closed when the run ends.
+        """
+        from reprobuild.adapters.diff.bundlestore import BundleStore, is_bundle
+
+        if not is_bundle(path):
+            return None
+        found = BundleStore(path, self.store)
+        self._bundles.append(found)
+        return found
+
+    def project(self, content: ContentReader, tree: Digest) -> Path:
+        """A project's tree in a directory that goes when the run ends."""
+        from reprobuild.adapters.bundle.projecttree import write_project
+
+        into = self.scratch / f"project-{len(list(self.scratch.iterdir()))}"
+        write_project(content, tree, into)
+        return into
+
+    def carried(self, bundle: BundleStore) -> Callable[[], GitSources]:
+        """Makes what finds repositories among the git objects in a bundle.
+
+        They are unpacked when they are asked for; raises E-BUNDLE.
+        """
+
+        def made() -> GitSources:
+            from reprobuild.adapters.bundle.gitpack import install_sources
+
+            sources = self._sources_in(self.scratch / f"git-{bundle.digest.short}")
+            install_sources(bundle, sources.cache, bundle.manifest.git)
+            return sources
+
+        return made if bundle.manifest.git else self._sources
+
+    def kernels(
+        self, stores: Sequence[ContentReader]
+    ) -> Callable[[str, File], Module | None] | None:
         """Reads device code; None where there is no store to read it from."""
-        return KernelReader(stores) if stores else None
+        if not stores:
+            return None
+        home = self.store.path / "cache" if self.store is not None else self.scratch
+        return KernelReader(stores, home)
 
     def html(self, report: Mapping[str, Any]) -> str:
         """A report as one page that needs nothing else."""
@@ -282,10 +331,10 @@ _MAGIC = (b"\x7fELF", b"\x50\xed\x55\xba")
 
 
 class KernelReader:
-    """Reads the device code of single files, remembered by blob."""
+    """Reads the device code of single files, remembered by blob below `home`."""
 
-    def __init__(self, stores: Sequence[LocalStore]) -> None:
-        self._stores = stores
+    def __init__(self, stores: Sequence[ContentReader], home: Path) -> None:
+        self._stores, self._home = stores, home
         self._memo: ModuleMemo | None = None
 
     def __call__(self, path: str, file: File) -> Module | None:
@@ -321,17 +370,16 @@ class KernelReader:
             from reprobuild.adapters.store.scanmemo import SqliteScanMemo
             from reprobuild.core.cubin.table import VERSION
 
-            place = self._stores[0].path / "cache" / f"kernels-v{VERSION}.sqlite"
-            self._memo = SqliteScanMemo(place)
+            self._memo = SqliteScanMemo(self._home / f"kernels-v{VERSION}.sqlite")
         return self._memo
 
 
-def _open(stores: Sequence[ContentStore], digest: Digest) -> Any:
+def _open(stores: Sequence[ContentReader], digest: Digest) -> Any:
     for store in stores[:-1]:
         try:
             return store.open_blob(digest)
         except ReprobuildError as error:
-            if error.code != "E-STORE-MISSING":
+            if error.code not in ("E-STORE-MISSING", "E-BUNDLE-INCOMPLETE"):
                 raise
     return stores[-1].open_blob(digest)
 

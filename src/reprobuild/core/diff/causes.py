@@ -261,6 +261,9 @@ class _Sorting:
         label = str(origin.get("input") or "")
         own = change.name.removeprefix("sources.")
         key = f"source:{own}" if change.name.startswith("sources.") else f"input:{label}"
+        if not label and fixed.get("kind") == "git-tree":  # out of a store: its name is not told
+            trees = tuple(str((side or {}).get("oid") or "") for side in change.fixed)
+            key = next((f"source:{n}" for n, d in self.sources.items() if d.tree == trees), key)
         if key not in self.found and key.startswith("input:") and label:
             for cause in self.found.values():
                 if cause.kind == "source" and cause.component == label:
