@@ -10,7 +10,8 @@ import pytest
 
 from reprobuild.adapters.bundle.gitpack import PACK, install_sources, pack_sources
 from reprobuild.adapters.git.cache import GitCache
-from reprobuild.adapters.git.fetcher import GitFetcher, GitSources
+from reprobuild.adapters.git.fetcher import GitFetcher
+from reprobuild.adapters.git.sources import GitSources
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest, GitOid

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reprobuild.adapters.git import transport
-from reprobuild.adapters.git.cache import GitCache, read_ref
+from reprobuild.adapters.git.cache import GitCache, read_refs
 from reprobuild.core.digest import GitOid
 from reprobuild.errors import ReprobuildError
 from support.gitkit import Daemon, Origin, git, git_daemon
@@ -126,12 +126,17 @@ def test_refs_loose_packed_symbolic_and_annotated(tmp_path: Path) -> None:
     git(origin.path, "pack-refs", "--all")
     newer = origin.commit({"b": "b\n"}, [base], ref="refs/heads/next")
     git(origin.path, "symbolic-ref", "refs/heads/alias", "refs/heads/next")
-    assert read_ref(origin.path, "refs/heads/main") == base
-    assert read_ref(origin.path, "refs/tags/v1") == base
-    assert read_ref(origin.path, "refs/heads/next") == newer
-    assert read_ref(origin.path, "refs/heads/alias") == newer
-    assert read_ref(origin.path, "refs/heads/nowhere") is None
-    assert read_ref(origin.path, "refs/heads/mai") is None
+    blob = git(origin.path, "rev-parse", f"{base}:a")
+    git(origin.path, "update-ref", "refs/tags/of-a-file", blob)
+    there = {
+        "refs/heads/main": base,
+        "refs/tags/v1": base,
+        "refs/heads/next": newer,
+        "refs/heads/alias": newer,
+    }
+    absent = ["refs/heads/nowhere", "refs/heads/mai", "refs/tags/of-a-file"]
+    assert read_refs(origin.path, [*absent, *there]) == there
+    assert read_refs(origin.path, absent) == {}
 
 
 def test_tags_of_a_remote_are_peeled(served: tuple[Origin, str], tmp_path: Path) -> None:

@@ -331,7 +331,8 @@ def test_git_directories_of_every_form(tmp_path: Path) -> None:
 def test_partial_clones_bring_what_a_merge_needs(tmp_path: Path) -> None:
     """A remote that is asked for commits without blobs, then for the blobs a merge reads."""
     from fakes.memory_store import MemoryStore
-    from reprobuild.adapters.git.fetcher import GitFetcher, GitSources
+    from reprobuild.adapters.git.fetcher import GitFetcher
+    from reprobuild.adapters.git.sources import GitSources
     from reprobuild.core.derivation import FixedOutput
     from reprobuild.core.encoding import Value
     from reprobuild.ports import NullReporter

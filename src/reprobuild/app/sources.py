@@ -10,7 +10,7 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.adapters.fetch.settings import FetchSettings
-    from reprobuild.adapters.git.fetcher import GitSources
+    from reprobuild.adapters.git.sources import GitSources
     from reprobuild.app.run import Run
     from reprobuild.core.digest import Digest
     from reprobuild.core.mirrors import Mirrors
@@ -28,7 +28,7 @@ class Sources:
     def git_sources(self) -> GitSources:
         """Git repositories and fixtures, with their object cache."""
         from reprobuild.adapters.git.cache import GitCache
-        from reprobuild.adapters.git.fetcher import GitSources
+        from reprobuild.adapters.git.sources import GitSources
 
         home = self._run.store.path / "cache" / "git"
         cache = GitCache(

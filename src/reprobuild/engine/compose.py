@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Protocol, Self
+from typing import TYPE_CHECKING, BinaryIO, Protocol, Self
 
 from reprobuild.core.digest import GitOid
 from reprobuild.core.encoding import Value
@@ -16,9 +16,11 @@ from reprobuild.core.integration.manifest import LOCK_NAME, PATCH_NAME, Manifest
 from reprobuild.core.integration.model import Integration, IntegrationSpec, Strategy
 from reprobuild.core.integration.moved import MovedHead, both_sides
 from reprobuild.core.integration.strategies import integrate
-from reprobuild.core.integration.upstream import UpstreamLock
 from reprobuild.engine.gitport import SourceRepositories
 from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.core.integration.upstream import UpstreamLock
 
 
 class PendingFile(Protocol):

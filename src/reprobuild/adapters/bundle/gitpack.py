@@ -18,9 +18,9 @@ from pathlib import Path
 
 from reprobuild.adapters.git.backend import GitRepository
 from reprobuild.adapters.git.cache import GitCache
-from reprobuild.adapters.git.fetcher import GitSources
 from reprobuild.adapters.git.plumbing import clean_environment, run
 from reprobuild.adapters.git.scratch import Scratch
+from reprobuild.adapters.git.sources import GitSources
 from reprobuild.adapters.git.transport import init_bare
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.derivation import FixedOutput

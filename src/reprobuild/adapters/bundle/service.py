@@ -19,7 +19,7 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.adapters.fetch.settings import FetchSettings
-    from reprobuild.adapters.git.fetcher import GitSources
+    from reprobuild.adapters.git.sources import GitSources
     from reprobuild.adapters.store.store import LocalStore
     from reprobuild.adapters.substituter.registry import RegistryCache, RegistryWriter
     from reprobuild.adapters.substituter.static import CacheDirectory, StaticCache

@@ -24,6 +24,8 @@ from reprobuild.core.integration.backend import (
 from reprobuild.errors import ReprobuildError
 
 _HEX = re.compile(rb"[0-9a-f]+")
+_UNPACKED = ("-c", "core.looseCompression=0")
+"""For what only writes objects that live for seconds; a diff would deflate by it as well."""
 
 
 Supply = Callable[[Sequence[GitOid]], None]
@@ -153,7 +155,14 @@ class GitRepository:
         if self._supply is not None:
             self._need(self._merged_blobs(ours, theirs))
         status, out, stderr = self.run(
-            "merge-tree", "--write-tree", "-z", "--messages", ours.hex, theirs.hex, ok=(0, 1, 128)
+            *_UNPACKED,
+            "merge-tree",
+            "--write-tree",
+            "-z",
+            "--messages",
+            ours.hex,
+            theirs.hex,
+            ok=(0, 1, 128),
         )
         if status == 128:
             if b"unrelated histories" in stderr:

@@ -154,10 +154,7 @@ class GitCache:
         wanted = list(dict.fromkeys(refs))
         found: dict[str, GitOid] = {}
         for path in local:
-            for ref in wanted:
-                oid = None if ref in found else read_ref(path, ref)
-                if oid is not None:
-                    found[ref] = oid
+            found |= read_refs(path, [r for r in wanted if r not in found])
         left = [r for r in wanted if r not in found]
         if not left or not remote:
             return found
@@ -223,16 +220,22 @@ def missing_commits(sources: Sequence[Path], commits: Sequence[GitOid]) -> list[
         return [c for c in commits if not scratch.reader.has(c)]
 
 
-def read_ref(git_dir: Path, ref: str) -> GitOid | None:
-    """What a ref of a local repository points to, tags peeled to their commit.
+def read_refs(git_dir: Path, refs: Sequence[str]) -> dict[str, GitOid]:
+    """What refs of a local repository point to, tags peeled to their commit; those it has.
 
     The files are read here (gitrepository-layout(5)), so that the repository's configuration, its
     hooks and its owner have no say.
     """
+    named = {ref: oid for ref in refs if (oid := _followed(git_dir, ref)) is not None}
+    commits = _peeled(git_dir, list(dict.fromkeys(named.values()))) if named else {}
+    return {ref: commits[oid] for ref, oid in named.items() if oid in commits}
+
+
+def _followed(git_dir: Path, ref: str) -> GitOid | None:
     for _ in range(5):  # as many symbolic refs as git follows
         text = _ref_text(git_dir, check_ref(ref))
         if not text.startswith("ref: "):
-            return _peel(git_dir, GitOid.parse(text)) if text else None
+            return GitOid.parse(text) if text else None
         ref = text.removeprefix("ref: ").strip()
     return None
 
@@ -253,12 +256,19 @@ def _ref_text(git_dir: Path, ref: str) -> str:
     return ""
 
 
-def _peel(git_dir: Path, oid: GitOid) -> GitOid | None:
-    with Scratch([git_dir], sha256=len(oid.hex) == 64) as scratch:
-        status, out, _ = run(
-            ["rev-parse", "--verify", "--quiet", f"{oid}^{{commit}}"],
+def _peeled(git_dir: Path, oids: Sequence[GitOid]) -> dict[GitOid, GitOid]:
+    """The commits that objects are or, being tags, stand for; without those that lead to none."""
+    wanted = "".join(f"{oid}^{{commit}}\n" for oid in oids)
+    with Scratch([git_dir], sha256=len(oids[0].hex) == 64) as scratch:
+        _, out, _ = run(
+            ["cat-file", "--batch-check=%(objectname) %(objecttype)"],
             env=scratch.env,
             cwd=scratch.work_tree,
-            ok=(0, 1, 128),
+            stdin=wanted.encode(),
         )
-    return GitOid.parse(out.decode().strip()) if status == 0 else None
+    rows = zip(oids, out.decode().splitlines(), strict=True)
+    return {
+        oid: GitOid.parse(row.removesuffix(" commit"))
+        for oid, row in rows
+        if row.endswith("commit")
+    }

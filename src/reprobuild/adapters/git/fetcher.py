@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from reprobuild.adapters.git.backend import GitRepository
-from reprobuild.adapters.git.cache import GitCache, Located
-from reprobuild.adapters.git.files import reader_below
-from reprobuild.adapters.git.fixture import fixture_digest, make_fixture
 from reprobuild.adapters.git.importer import import_from
-from reprobuild.adapters.git.resolutions import Resolutions
-from reprobuild.adapters.git.scratch import Scratch
-from reprobuild.adapters.git.transport import init_bare
-from reprobuild.adapters.inner import inner_directory
+from reprobuild.adapters.git.sources import GitSources
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest, GitOid
 from reprobuild.core.encoding import Value
@@ -23,7 +14,6 @@ from reprobuild.core.integration.findbase import find_base
 from reprobuild.core.integration.model import (
     Integration,
     IntegrationSpec,
-    Resolution,
     SourcePin,
     SourceRequest,
 )
@@ -31,60 +21,6 @@ from reprobuild.core.integration.request import pinned_spec, refs_wanted
 from reprobuild.core.integration.strategies import integrate
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import ContentStore, Reporter
-
-
-class GitSources:
-    """Origins of kind `git` and `fixture`: opens repositories that hold what a spec needs."""
-
-    def __init__(self, cache: GitCache, fixtures: Path, flake_dir: Path) -> None:
-        """`fixtures` is a directory of ours for repositories made from text."""
-        self.cache, self._fixtures, self._flake_dir = cache, fixtures, flake_dir
-        self.read = reader_below(flake_dir)
-
-    def fixture_repository(self, path: str) -> Path:
-        """The repository made from the fixture at `path` (relative to the flake), made once."""
-        directory = inner_directory(self._flake_dir, path)
-        into = self._fixtures / f"{fixture_digest(directory).hex[:32]}.git"
-        if not (into / "HEAD").exists():
-            make_fixture(directory, into, keep=True)
-        return into
-
-    def resolutions(self) -> tuple[Resolution, ...]:
-        """The project's recorded resolutions."""
-        return Resolutions(self._flake_dir).load()
-
-    def locate(self, origin: Mapping[str, Value], spec: IntegrationSpec) -> Located:
-        """Where the spec's commits are; fetches what is nowhere."""
-        kind = origin.get("kind")
-        if kind == "fixture":
-            return Located((self.fixture_repository(str(origin.get("path", ""))),))
-        if kind != "git":
-            raise ReprobuildError("E-BUG", f"git cannot fetch an origin of kind {kind!r}")
-        refs = [h.full_ref for h in spec.heads]
-        refs += [r for r in (str(origin.get("ref") or ""), spec.composition_ref) if r]
-        return self.cache.locate(str(origin["url"]), spec.commits_needed(), refs)
-
-    def resolve(self, url: str, refs: Sequence[str]) -> dict[str, GitOid]:
-        """What refs of a repository point to now, in one look."""
-        return self.cache.resolve(url, refs)
-
-    @contextmanager
-    def open(self, origin: Mapping[str, Value], spec: IntegrationSpec) -> Iterator[GitRepository]:
-        """A repository over the spec's objects; blobs that are missing are fetched when allowed."""
-        located = self.locate(origin, spec)
-        supply: Callable[[Sequence[GitOid]], None] | None = None
-        sources = list(located.sources)
-        if located.remote and not self.cache.offline:
-            url = str(origin["url"])
-            init_bare(self.cache.path(url), sha256=len(spec.base.hex) == 64)
-            if self.cache.path(url) not in sources:
-                sources.append(self.cache.path(url))
-
-            def supply(blobs: Sequence[GitOid]) -> None:
-                self.cache.bring_blobs(url, located.remote, blobs)
-
-        with Scratch(sources, sha256=len(spec.base.hex) == 64) as scratch:
-            yield GitRepository(scratch, supply)
 
 
 class GitFetcher:
@@ -157,10 +93,10 @@ class GitPinner:
 
     def pin_fixture(self, path: str, request: SourceRequest) -> SourcePin:
         """Pins a fixture at `path` (relative to the flake); the request's url is not looked at."""
-        from reprobuild.adapters.git.cache import read_ref
+        from reprobuild.adapters.git.cache import read_refs
 
         made = self._sources.fixture_repository(path)
-        refs = {r: oid for r in refs_wanted(request) if (oid := read_ref(made, r)) is not None}
+        refs = read_refs(made, refs_wanted(request))
         origin: dict[str, Value] = {"kind": "fixture", "path": path}
         return self._pin(origin, pinned_spec(request, refs), refs, request)
 

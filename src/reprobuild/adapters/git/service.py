@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reprobuild.adapters.git.cache import GitCache, Rewrite
-from reprobuild.adapters.git.fetcher import GitSources
 from reprobuild.adapters.git.files import Pending, replace_file
-from reprobuild.adapters.git.forge import Forge
+from reprobuild.adapters.git.sources import GitSources
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
+    from reprobuild.adapters.git.forge import Forge
     from reprobuild.core.integration.imported import Imported
 
 
@@ -64,6 +64,8 @@ class Resolver:
 
     def forge(self) -> Forge:
         """The forge's API."""
+        from reprobuild.adapters.git.forge import Forge
+
         return Forge(self.environment, offline=self.offline)
 
     def new_project(self, directory: Path, imported: Imported) -> list[str]:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reprobuild.adapters.git.backend import GitRepository
-from reprobuild.adapters.git.fetcher import GitSources
 from reprobuild.adapters.git.scratch import Scratch
+from reprobuild.adapters.git.sources import GitSources
 from reprobuild.core.encoding import Value
 from reprobuild.core.integration.model import IntegrationSpec
 
