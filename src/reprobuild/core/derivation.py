@@ -40,6 +40,9 @@ class Isolation(StrEnum):
     """How closed a build was, weakest last. A weaker record never serves a stricter wish."""
 
     FULL = "full"
+    REMOTE = "remote"
+    """On another machine, by a worker that was asked and agreed in what a build can see; how it
+    closes a build off is its own matter (docs/remote.md)."""
     HOST_TOOLCHAIN = "host-toolchain"
     NONE = "none"
 

@@ -143,7 +143,14 @@ class Builder:
             if outcome.reason:
                 keep = self.keep_failed and outcome.reason != "interrupted"
                 kept = _set_aside(workdir) if keep else None
-                raise self._failure(derivation, outcome, log_path, kept)
+                raise failure(
+                    derivation,
+                    outcome.reason,
+                    outcome.status,
+                    log_path,
+                    kept=kept,
+                    unenforced=outcome.unenforced,
+                )
             outputs: dict[str, Digest] = {}
             for name in derivation.outputs:
                 path = outcome.outputs.get(name)
@@ -185,29 +192,40 @@ class Builder:
             outcome = self.executor.run(request, log, self.cancel)
         return Path(name), outcome
 
-    def _failure(
-        self, derivation: Derivation, outcome: BuildOutcome, log: Path, kept: Path | None
-    ) -> ReprobuildError:
-        hints = derivation.hints
-        code, what = {
-            "exit": ("E-BUILD-FAILED", f"ended with status {outcome.status}"),
-            "signal": ("E-BUILD-FAILED", f"was killed by signal {outcome.status}"),
-            "timeout": ("E-BUILD-TIMEOUT", f"took longer than {hints.timeout} s"),
-            "silence": ("E-BUILD-TIMEOUT", f"said nothing for {hints.silence} s"),
-            "output-size": ("E-BUILD-OUTPUT", f"wrote more than {hints.output_limit} bytes"),
-            "memory": ("E-BUILD-MEMORY", "ran out of the memory it may use"),
-            "interrupted": ("E-INTERRUPTED", "was stopped"),
-        }[outcome.reason]
-        return ReprobuildError(
-            code,
-            f"{derivation.name} {what}",
-            drv=str(derivation.digest),
-            log=str(log),
-            tail=log_tail(log),
-            signal=outcome.status if outcome.reason == "signal" else None,
-            kept=str(kept) if kept else None,
-            unenforced=list(outcome.unenforced) or None,
-        )
+
+def failure(
+    derivation: Derivation,
+    reason: str,
+    status: int,
+    log: Path,
+    *,
+    kept: Path | None = None,
+    unenforced: Iterable[str] = (),
+    node: str = "",
+) -> ReprobuildError:
+    """The error of a build that ended with `reason` (`BuildOutcome.reason`); `node` says where it
+    ran, if not here."""
+    hints = derivation.hints
+    code, what = {
+        "exit": ("E-BUILD-FAILED", f"ended with status {status}"),
+        "signal": ("E-BUILD-FAILED", f"was killed by signal {status}"),
+        "timeout": ("E-BUILD-TIMEOUT", f"took longer than {hints.timeout} s"),
+        "silence": ("E-BUILD-TIMEOUT", f"said nothing for {hints.silence} s"),
+        "output-size": ("E-BUILD-OUTPUT", f"wrote more than {hints.output_limit} bytes"),
+        "memory": ("E-BUILD-MEMORY", "ran out of the memory it may use"),
+        "interrupted": ("E-INTERRUPTED", "was stopped"),
+    }[reason]
+    return ReprobuildError(
+        code,
+        f"{derivation.name} {what}",
+        drv=str(derivation.digest),
+        log=str(log),
+        tail=log_tail(log),
+        signal=status if reason == "signal" else None,
+        kept=str(kept) if kept else None,
+        unenforced=list(unenforced) or None,
+        node=node or None,
+    )
 
 
 def read_through(content: ContentStore, trees: Iterable[Digest]) -> None:

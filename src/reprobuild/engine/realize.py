@@ -29,8 +29,10 @@ from reprobuild.engine.history import (
 )
 from reprobuild.engine.narrow import Narrower
 from reprobuild.engine.plan import Deed, Plan, is_made, make_plan, usable
+from reprobuild.engine.remote import Elsewhere
+from reprobuild.engine.remote_cache import NoCache, SharedCache
 from reprobuild.engine.resolve import input_content
-from reprobuild.engine.scheduler import Cost, Limits, Scheduler
+from reprobuild.engine.scheduler import Cost, Lane, Limits, Scheduler
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Catalog, ContentStore, Reporter
 
@@ -57,6 +59,8 @@ class Realized:
     fetched: int = 0
     cut_off: int = 0
     checked: int = 0
+    shared: int = 0
+    """Taken from a shared cache: neither built nor on record before."""
     reread: dict[str, Surplus] = field(default_factory=dict)
     """Units that were compiled again because of what they could read, by name."""
 
@@ -86,6 +90,10 @@ class Realizer:
     """Bytes of memory that the machine has free now."""
     judge: Callable[[Record, Record], list[str]] = lambda first, second: []
     """In words, what two records of one action differ in, and what would cure it."""
+    elsewhere: Elsewhere | None = None
+    """Other machines to build on."""
+    shared: SharedCache = field(default_factory=NoCache)
+    """Results of others, by action."""
 
     def plan(self, graph: Graph, targets: Sequence[Digest], wishes: Wishes) -> Plan:
         """What `realize` would do."""
@@ -133,6 +141,8 @@ class Realizer:
             weight=lambda drv: expected_duration(graph.nodes[drv], past[drv]),
             again=run.again,
             available=self.available,
+            lane=run.lane(past),
+            here=run.here,
         )
         outcome = scheduler.run(run.step)
         if outcome.failed:
@@ -140,6 +150,11 @@ class Realizer:
         if self.cancel.is_set():
             raise ReprobuildError("E-INTERRUPTED", "stopped before everything was made")
         return run.result
+
+
+def _where(record: Record) -> str | None:
+    """Where a record says that it was made, if not here."""
+    return "; ".join(record.notes) if record.isolation is Isolation.REMOTE else None
 
 
 def _was_killed(error: BaseException) -> bool:
@@ -175,6 +190,25 @@ class _Run:
     result: Realized = field(default_factory=Realized)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _alone: set[Digest] = field(default_factory=set)
+    _home: set[Digest] = field(default_factory=set)
+    """Derivations that other machines could not make."""
+
+    def lane(self, past: Mapping[Digest, Past | None]) -> Lane | None:
+        """The other machines, as the scheduler sees them."""
+        away, nodes = self.realizer.elsewhere, self.graph.nodes
+        if away is None:
+            return None
+        return Lane(
+            slots=away.slots,
+            takes=lambda drv: drv not in self._home and away.takes(nodes[drv]),
+            work=lambda drv: self.step(drv, away, expected_duration(nodes[drv], past[drv])),
+            most=away.executor.most,
+        )
+
+    def here(self, drv: Digest) -> bool:
+        """Whether it may be made on this machine."""
+        away = self.realizer.elsewhere
+        return away is None or away.fallback or not away.takes(self.graph.nodes[drv])
 
     def cost(self, drv: Digest, past: Past | None) -> Cost:
         """What a derivation takes now; one that was killed gets all there is, and is alone."""
@@ -184,28 +218,36 @@ class _Run:
         return cost
 
     def again(self, drv: Digest, error: BaseException) -> bool:
-        """A build that was killed for memory is tried once more, alone."""
+        """A build that was killed for memory is tried once more, alone; one that other machines
+        could not make, here."""
+        away = self.realizer.elsewhere
+        if away is not None and drv not in self._home and away.stays(error):
+            self._home.add(drv)
+            self._emit("retried", self.graph.nodes[drv], error=str(error)[:500])
+            return not self.realizer.cancel.is_set()
         if drv in self._alone or not _was_killed(error) or self.realizer.cancel.is_set():
             return False
         self._alone.add(drv)
         self._emit("retried", self.graph.nodes[drv], error=str(error)[:500])
         return True
 
-    def step(self, drv: Digest) -> None:
-        """Chooses the record of one derivation, all of whose inputs are chosen already."""
+    def step(self, drv: Digest, away: Elsewhere | None = None, expected_ms: int = 0) -> None:
+        """Chooses the record of one derivation, all of whose inputs are chosen already. With
+        `away` it is made there where it has to be made; `expected_ms` is how long it may take."""
         derivation = self.graph.nodes[drv]
         whole = self._inputs(derivation)
         self._emit("started", derivation, kind="fetch" if derivation.fixed is not None else "build")
         try:
             narrowed = self.realizer.narrower.narrow(derivation, whole)
             try:
-                self._act(derivation, narrowed.inputs, narrowed.note)
+                self._act(derivation, narrowed.inputs, narrowed.note, away, expected_ms)
             except ReprobuildError as error:
                 cut = narrowed.inputs != whole
                 if error.code != "E-BUILD-FAILED" or _was_killed(error) or not cut:
                     raise
                 # The rule may have missed a file; with the whole trees a real failure fails again.
-                self._act(derivation, whole, "whole trees: the build in the cut root failed")
+                note = "whole trees: the build in the cut root failed"
+                self._act(derivation, whole, note, away, expected_ms)
         except BaseException as error:
             code = error.code if isinstance(error, ReprobuildError) else "E-BUG"
             self._emit("failed", derivation, error=str(error)[:500], code=code)
@@ -216,7 +258,14 @@ class _Run:
             event, name=derivation.name, drv=str(derivation.digest), **fields
         )
 
-    def _act(self, derivation: Derivation, inputs: Mapping[str, InputContent], note: str) -> None:
+    def _act(
+        self,
+        derivation: Derivation,
+        inputs: Mapping[str, InputContent],
+        note: str,
+        away: Elsewhere | None,
+        expected_ms: int,
+    ) -> None:
         """Looks an action up, or makes it under its lock."""
         realizer, drv = self.realizer, derivation.digest
         action = derivation.action(inputs, realizer.builder.interpreter(derivation))
@@ -228,16 +277,30 @@ class _Run:
                 self._choose(drv, record, "cut_off" if derivation.fixed is None else "reused")
                 self._emit("finished", derivation, how="cut-off")
                 return
+            record = None if self._forget(derivation, checked) else self._shared(derivation, action)
+            if record is not None:
+                realizer.catalog.choose(drv, record)
+                self._choose(drv, record, "shared")
+                self._emit("finished", derivation, how="shared")
+                return
             self._explain(derivation, inputs)
             hints = derivation.hints
             if drv in self._alone:
                 hints = replace(hints, memory=max(hints.memory, self.wishes.limits.memory))
-            record = realizer.builder.build(replace(derivation, hints=hints), action, inputs)
-            remember(realizer.history, record, derivation, inputs)
+            cached = False
+            if away is not None:
+                fresh = self._forget(derivation, checked)
+                record, cached = away.build(derivation, action, inputs, expected_ms, fresh=fresh)
+            else:
+                record = realizer.builder.build(replace(derivation, hints=hints), action, inputs)
+            if not cached:
+                remember(realizer.history, record, derivation, inputs)
             if note:
-                record = replace(record, notes=(note,))
+                record = replace(record, notes=(note, *record.notes))
             record = self._keep(derivation, record, checked)
-        how = "fetched" if derivation.fixed is not None else "built"
+            if is_made(derivation):
+                realizer.shared.offer(record)
+        how = "fetched" if derivation.fixed is not None else "shared" if cached else "built"
         self._choose(drv, record, how)
         self._emit("finished", derivation, how=how, duration_ms=record.duration_ms)
 
@@ -248,6 +311,17 @@ class _Run:
         if found is not None:
             with self._mutex:
                 self.result.reread[derivation.name] = found
+
+    def _shared(self, derivation: Derivation, action: Digest) -> Record | None:
+        """What a shared cache has for an action: here, durable and on record when it returns."""
+        realizer = self.realizer
+        if not is_made(derivation):
+            return None
+        record = realizer.shared.find(derivation, action, self.wishes.isolation)
+        if record is not None:
+            realizer.content.barrier()
+            realizer.catalog.add_record(record)
+        return record
 
     def _inputs(self, derivation: Derivation) -> dict[str, InputContent]:
         content = self.realizer.content
@@ -310,6 +384,8 @@ class _Run:
                 drv=str(record.drv),
                 first=sorted(str(t) for t in other.outputs.values()),
                 second=sorted(str(t) for t in record.outputs.values()),
+                first_ran=_where(other),
+                second_ran=_where(record),
                 verdict=self.realizer.judge(other, record),
             )
         if checked:

@@ -33,6 +33,21 @@ class Cost:
     exclusive: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Somewhere else where jobs run: their cost is not this machine's.
+
+    `slots` says how many at once, asked anew each time (0 while nobody is there); `takes` which
+    ones; `work` does one, as `Scheduler.run`'s does here.
+    """
+
+    slots: Callable[[], int]
+    takes: Callable[[Digest], bool]
+    work: Callable[[Digest], None]
+    most: int = 64
+    """What `slots` never exceeds."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """How a run ended: failures by node in order of occurrence, and nodes never tried."""
@@ -58,6 +73,10 @@ class Scheduler:
     available: Callable[[], int] = lambda: 2**63
     """Bytes of memory that the machine has free now: beside another, no job begins that is
     expected to need more."""
+    lane: Lane | None = None
+    """Asked first: what it takes, and has a slot for, does not run here."""
+    here: Callable[[Digest], bool] = lambda _: True
+    """Whether a job may run on this machine; else it waits for the lane."""
 
     def run(self, work: Callable[[Digest], None]) -> Outcome:
         """Runs `work` once for each node, in some allowed order.
@@ -66,12 +85,15 @@ class Scheduler:
         caller's thread sets `cancel`, waits for running jobs, and is raised again.
         """
         state = _State(self)
-        jobs = _Jobs(work, self.cancel)
-        with ThreadPoolExecutor(max(1, self.limits.jobs), "build") as pool:
+        jobs = _Jobs(self.cancel)
+        threads = max(1, self.limits.jobs) + (self.lane.most if self.lane is not None else 0)
+        with ThreadPoolExecutor(threads, "build") as pool:
             try:
                 while True:
                     for node in state.startable():
-                        state.running[pool.submit(jobs.run, node)] = node
+                        away = self.lane is not None and node in state.away
+                        does = self.lane.work if self.lane is not None and away else work
+                        state.running[pool.submit(jobs.run, does, node)] = node
                     if not state.running:
                         break
                     done, _ = wait(state.running, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -91,20 +113,19 @@ class _Jobs:
     a thread that it knows nothing of.
     """
 
-    def __init__(self, work: Callable[[Digest], None], cancel: threading.Event) -> None:
-        self._work = work
+    def __init__(self, cancel: threading.Event) -> None:
         self._cancel = cancel
         self._active = 0
         self._changed = threading.Condition()
 
-    def run(self, node: Digest) -> None:
+    def run(self, work: Callable[[Digest], None], node: Digest) -> None:
         """Does the work, unless everything was cancelled before it began."""
         with self._changed:
             if self._cancel.is_set():
                 return
             self._active += 1
         try:
-            self._work(node)
+            work(node)
         finally:
             with self._changed:
                 self._active -= 1
@@ -130,6 +151,7 @@ class _State:
             if not needs:
                 self._push(node)
         self.running: dict[Future[None], Digest] = {}
+        self.away: set[Digest] = set()
         self._outcome = Outcome()
         self._settled: set[Digest] = set()
 
@@ -149,11 +171,21 @@ class _State:
         scheduler, limits = self._scheduler, self._scheduler.limits
         if scheduler.cancel.is_set() or (self._outcome.failed and not scheduler.keep_going):
             return []
-        costs = [scheduler.cost(node) for node in self.running.values()]
+        costs = [scheduler.cost(n) for n in self.running.values() if n not in self.away]
+        lane = scheduler.lane
+        free = lane.slots() - len(self.away) if lane is not None else 0
         started: list[Digest] = []
         kept: list[tuple[int, str, Digest]] = []
-        while self._ready and len(costs) < limits.jobs:
+        while self._ready and (len(costs) < limits.jobs or free > 0):
             item = heapq.heappop(self._ready)
+            if lane is not None and free > 0 and lane.takes(item[2]):
+                free -= 1
+                self.away.add(item[2])
+                started.append(item[2])
+                continue
+            if len(costs) >= limits.jobs or not scheduler.here(item[2]):
+                kept.append(item)
+                continue
             cost = scheduler.cost(item[2])
             cores = sum(c.cores for c in costs) + cost.cores
             memory = sum(c.memory for c in costs) + cost.memory
@@ -171,6 +203,7 @@ class _State:
     def finish(self, future: Future[None]) -> None:
         """Settles a job and frees what waited for it."""
         node = self.running.pop(future)
+        self.away.discard(node)
         error = future.exception()
         if error is not None and self._scheduler.again(node, error):
             self._push(node)

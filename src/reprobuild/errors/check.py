@@ -98,6 +98,11 @@ CODES = {
         "a document of a release says something that does not hold",
         "change the flake's text or profile, or the declared interface, to what is there",
     ),
+    "E-REMOTE-LIED": Code(
+        Exit.CHECK,
+        "a remote-execution server gave content that is not what it, or a signed record, says",
+        "take the server that is named out of use, and find out what is wrong with it",
+    ),
     "E-SIGNATURE": Code(
         Exit.CHECK,
         "a signature is missing, is of a key that is not trusted, or does not hold",

@@ -5,6 +5,11 @@ from __future__ import annotations
 from reprobuild.errors.kinds import Code, Exit
 
 CODES = {
+    "E-CLUSTER": Code(
+        Exit.ENVIRONMENT,
+        "the trial cluster cannot be started, found or stopped",
+        "read the server's log; `reprobuild cluster down` clears what is left",
+    ),
     "E-COMPRESSOR": Code(
         Exit.ENVIRONMENT,
         "the compression library does not give the promised bytes",
@@ -57,6 +62,31 @@ CODES = {
         Exit.ENVIRONMENT,
         "a container registry cannot be reached or refuses",
         "check its name, the network and `docker login`; what was sent already is kept there",
+    ),
+    "E-REMOTE": Code(
+        Exit.ENVIRONMENT,
+        "a remote-execution server refused, or failed at, what it was asked",
+        "read what it says; docs/remote.md lists what servers need",
+    ),
+    "E-REMOTE-ACCESS": Code(
+        Exit.ENVIRONMENT,
+        "a remote-execution server was not let in by, or did not let in, these credentials",
+        "check certificates and token of `[remote]` in the configuration",
+    ),
+    "E-REMOTE-LOST": Code(
+        Exit.ENVIRONMENT,
+        "no remote-execution server answers any more",
+        "run the same again: what was made is on record; or allow builds here, without --no-local",
+    ),
+    "E-REMOTE-UNFIT": Code(
+        Exit.ENVIRONMENT,
+        "a build cannot be run on other machines",
+        "build it here, without --no-local",
+    ),
+    "E-REMOTE-WORKER": Code(
+        Exit.ENVIRONMENT,
+        "a remote worker shows builds something else than the sandbox does",
+        "have it run actions in their input root as `/`, without a network; see docs/remote.md",
     ),
     "E-SANDBOX-SETUP": Code(
         Exit.ENVIRONMENT,

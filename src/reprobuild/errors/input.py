@@ -144,6 +144,11 @@ CODES = {
         "a release side that cannot be read",
         "say an installable, git:REV:INSTALLABLE, file:PATH, docker:REF or registry:REF",
     ),
+    "E-REMOTE-NAME": Code(
+        Exit.INPUT,
+        "a file name or link that is not UTF-8, which remote execution has no way to write",
+        "rename it, or build here, without --no-local",
+    ),
     "E-RESOLUTION": Code(
         Exit.INPUT,
         "a recorded resolution is off",

@@ -1,31 +1,16 @@
-"""The constant files of /etc inside the sandbox. They are part of the format (docs/sandbox.md)."""
+"""The constant files of /etc inside the sandbox (core/sandboxenv.py), on the disk."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
-from reprobuild.core.sandboxenv import HOSTNAME
+from reprobuild.core.sandboxenv import ETC, ETC_HIDDEN
 
-FILES: Mapping[str, bytes] = MappingProxyType(
-    {
-        "group": b"root:x:0:\nnogroup:x:65534:\n",
-        "hostname": f"{HOSTNAME}\n".encode(),
-        "hosts": f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost {HOSTNAME}\n".encode(),
-        "nsswitch.conf": b"passwd: files\ngroup: files\nshadow: files\nhosts: files\n"
-        b"networks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
-        "passwd": b"root:x:0:0:root:/build:/bin/sh\n"
-        b"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-        "resolv.conf": b"",
-    }
-)
-
-HIDDEN = frozenset({"localtime", "machine-id", "mtab", "shadow", "gshadow", "timezone"})
-"""Entries of a root file system's /etc that are not shown: they would vary or mean nothing."""
+FILES = ETC
+HIDDEN = ETC_HIDDEN
 
 
 def place(directory: Path) -> Path:

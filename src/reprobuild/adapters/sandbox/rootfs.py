@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reprobuild.adapters.sandbox import etc
+from reprobuild.core.sandboxenv import ROOT_OURS
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Mount
 
-OURS = frozenset(
-    {"build", "dev", "etc", "home", "lost+found", "out", "proc", "root", "run", "sys", "tmp"}
-)
-"""Entries of a root file system's top that are never shown: the sandbox has its own, or none."""
+OURS = ROOT_OURS
 
 HOST_TOOLCHAIN = frozenset(
     {"bin", "gnu", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "usr"}
