@@ -18,8 +18,11 @@ _WORDS = {
 }
 
 
-def drawing(groups: Sequence[Mapping[str, Any]]) -> str:
-    """An SVG element; each box is a link that filters the page by its name."""
+def drawing(groups: Sequence[Mapping[str, Any]], *, compared: bool = True) -> str:
+    """An SVG element; each box is a link that filters the page by its name.
+
+    `compared` says whether the groups are of two sides, so that "unchanged" means something.
+    """
     columns: dict[int, list[Mapping[str, Any]]] = {}
     for group in groups:
         columns.setdefault(_depth(group), []).append(group)
@@ -33,7 +36,7 @@ def drawing(groups: Sequence[Mapping[str, Any]]) -> str:
         for need in group["needs"]
         if need in place
     )
-    boxes = "".join(_box(group, place[group["name"]]) for group in groups)
+    boxes = "".join(_box(group, place[group["name"]], compared) for group in groups)
     return (
         f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="group" '
         f'aria-label="Graph of derivations">{edges}{boxes}</svg>\n'
@@ -83,12 +86,17 @@ def _edge(source: tuple[float, float, float], target: tuple[float, float, float]
     return f'<path{mark} d="M{x1:.0f} {y1:.0f}{curve}"/>'
 
 
-def _box(group: Mapping[str, Any], place: tuple[float, float, float]) -> str:
+def _box(group: Mapping[str, Any], place: tuple[float, float, float], compared: bool) -> str:
     x, y, width = place
     state = str(group["state"])
     name = str(group["name"])
-    many = f"{group['changed']} of {group['count']} differ" if group["count"] > 1 else ""
-    said = escape(", ".join(filter(None, (name, _WORDS[state], many))), quote=True)
+    many = ""
+    if group["count"] > 1:
+        many = f"{group['count']} derivations"
+        if compared:
+            many = f"{group['changed']} of {group['count']} differ"
+    words = (name, _WORDS[state] if compared else "", many)
+    said = escape(", ".join(filter(None, words)), quote=True)
     return (
         f'<a href="#derivations" class="{state}" data-name="{escape(name)}" '
         f'data-filter="{escape(name)}" aria-label="{said}"><title>{said}</title>'

@@ -286,6 +286,18 @@ class World:
 
         return render_page(report)
 
+    def graph(
+        self,
+        form: str,
+        title: str,
+        groups: Sequence[Mapping[str, Any]],
+        rows: Sequence[Mapping[str, Any]],
+    ) -> str:
+        """A graph of derivations as `svg` or as a page (`html`)."""
+        from reprobuild.adapters.diff.graphpage import graph_page, graph_svg
+
+        return graph_svg(title, groups) if form == "svg" else graph_page(title, groups, rows)
+
     def version_order(self, kind: str, one: str, other: str) -> int | None:
         """Which of two versions is older (adapters/fetch/versions.py)."""
         from reprobuild.adapters.fetch.versions import version_order
