@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
-    from reprobuild.adapters.diff.bundlestore import BundleStore
     from reprobuild.app import App
     from reprobuild.cli.sides import Read
     from reprobuild.core.bundle.manifest import Wanted
     from reprobuild.core.diff.side import Side
+    from reprobuild.engine.diff_loaded import Carried
 
 
-def read_bundle(app: App, text: str, store: BundleStore, name: str) -> Read:
+def read_bundle(app: App, text: str, store: Carried, name: str) -> Read:
     """The side of the installable `name` in a bundle; empty: the only one in it.
 
     Its project is evaluated, over the recipes, records and content that the bundle carries.
@@ -33,7 +33,7 @@ def read_bundle(app: App, text: str, store: BundleStore, name: str) -> Read:
     return found
 
 
-def _chosen(store: BundleStore, text: str, name: str) -> tuple[str, Wanted]:
+def _chosen(store: Carried, text: str, name: str) -> tuple[str, Wanted]:
     outputs = store.manifest.outputs
     if not name and len(outputs) == 1:
         return next(iter(outputs.items()))
@@ -46,7 +46,7 @@ def _chosen(store: BundleStore, text: str, name: str) -> tuple[str, Wanted]:
     )
 
 
-def _evaluated(app: App, text: str, store: BundleStore, name: str, wanted: Wanted) -> Read | str:
+def _evaluated(app: App, text: str, store: Carried, name: str, wanted: Wanted) -> Read | str:
     """The bundle's own project, evaluated; or why that does not give the bundle's recipe."""
     from reprobuild.cli.sides import at_directory, evaluated, store_path
 
@@ -64,10 +64,10 @@ def _evaluated(app: App, text: str, store: BundleStore, name: str, wanted: Wante
     graph = found.loaded.graph
     if graph is None or wanted.drv not in graph.nodes:
         return "another version of reprobuild made it, whose recipes differ"
-    return replace(found, sources=there.world.carried(store))
+    return replace(found, sources=there.world.carried(store, store.manifest.git))
 
 
-def _recorded(app: App, text: str, store: BundleStore, name: str, wanted: Wanted, why: str) -> Read:
+def _recorded(app: App, text: str, store: Carried, name: str, wanted: Wanted, why: str) -> Read:
     """What the bundle says without its project being evaluated."""
     from reprobuild.cli.sides import Read
     from reprobuild.engine.diff import no_patches
@@ -75,10 +75,11 @@ def _recorded(app: App, text: str, store: BundleStore, name: str, wanted: Wanted
 
     side = _image(app, text, store, name, wanted) or _component(text, name, wanted)
     side = replace(side, notes=(*side.notes, f"what the bundle recorded is compared, since {why}"))
-    return Read(Loaded(side, store=store), app.world.carried(store), no_patches, store)
+    sources = app.world.carried(store, store.manifest.git)
+    return Read(Loaded(side, store=store), sources, no_patches, store)
 
 
-def _image(app: App, text: str, store: BundleStore, name: str, wanted: Wanted) -> Side | None:
+def _image(app: App, text: str, store: Carried, name: str, wanted: Wanted) -> Side | None:
     from reprobuild.core.diff.read import image_of, labels_side
 
     try:
@@ -100,7 +101,7 @@ def _component(text: str, name: str, wanted: Wanted) -> Side:
     return Side(text, "bundle", components={own: component}, roots={own: wanted.drv.hex})
 
 
-def _unvouched(app: App, store: BundleStore) -> str:
+def _unvouched(app: App, store: Carried) -> str:
     """A note where no trusted key vouches for what the bundle says that builds came out as."""
     from reprobuild.core.bundle.signing import BUNDLE, parse_signatures, trusted_by
 

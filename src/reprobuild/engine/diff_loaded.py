@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from reprobuild.core.diff.dag import Node, node_of, node_of_document
 from reprobuild.core.diff.side import Side
 from reprobuild.core.digest import Digest
-from reprobuild.core.encoding import decode
+from reprobuild.core.encoding import Value, decode
 from reprobuild.core.graph import Graph
 from reprobuild.core.record import Record
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import CatalogReader, ContentReader
+
+if TYPE_CHECKING:
+    from reprobuild.core.bundle.manifest import Manifest
 
 
 class Store(ContentReader, CatalogReader, Protocol):
@@ -21,6 +24,28 @@ class Store(ContentReader, CatalogReader, Protocol):
 
     def node(self, digest: Digest) -> bytes:
         """The verified bytes of a directory node; raises E-STORE-MISSING."""
+        ...
+
+
+class Carried(Store, Protocol):
+    """A bundle as a store."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it says of itself."""
+        ...
+
+    @property
+    def digest(self) -> Digest:
+        """What names the bundle."""
+        ...
+
+    def signatures(self) -> Value:
+        """The list of signatures, unverified; raises E-BUNDLE."""
+        ...
+
+    def expected(self) -> Mapping[str, Mapping[str, str]]:
+        """What recipes came out as where it was made: trees (hex) by drv (hex) and output."""
         ...
 
 

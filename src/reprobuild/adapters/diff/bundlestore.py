@@ -63,7 +63,7 @@ class BundleStore:
         """Opens the bundle; raises E-BUNDLE, E-BUNDLE-LIMIT, E-USAGE."""
         self._reader = BundleReader(path)
         self._behind = behind
-        self.manifest: Manifest = parse_manifest(self._reader.manifest)
+        self._manifest = parse_manifest(self._reader.manifest)
         self._starts = array("Q")
         self._rows: dict[bytes, int] = {}
         position = 0
@@ -76,9 +76,14 @@ class BundleStore:
         self._pieces: OrderedDict[int, bytes] = OrderedDict()
         self._whole: set[Digest] = set()
         self._actions: dict[str, list[str]] = {}
-        for name in self.manifest.keep.records:
+        for name in self._manifest.keep.records:
             action, _, record = name.partition("/")
             self._actions.setdefault(action, []).append(record)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the bundle says of itself."""
+        return self._manifest
 
     @property
     def digest(self) -> Digest:
@@ -160,7 +165,7 @@ class BundleStore:
             return True
         if TREE + tree.raw not in self._rows:
             return False
-        requires = self.manifest.requires
+        requires = self._manifest.requires
         return not (requires.closures or requires.trees) or self._complete(tree)
 
     def _complete(self, tree: Digest) -> bool:
@@ -218,7 +223,7 @@ class BundleStore:
 
     def realized(self, drv: Digest) -> Record | None:
         """The record that the bundle chose for a derivation, else the store's."""
-        name = self.manifest.chosen.get(drv)
+        name = self._manifest.chosen.get(drv)
         if name is not None:
             action, _, record = name.partition("/")
             found = self._record(action, record)
@@ -244,7 +249,7 @@ class BundleStore:
         """What each recipe came out as where the bundle was made: trees (hex) by output."""
         return {
             drv.hex: {name: tree.hex for name, tree in row.outputs.items()}
-            for drv, row in self.manifest.expected.items()
+            for drv, row in self._manifest.expected.items()
         }
 
 

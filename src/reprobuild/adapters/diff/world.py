@@ -256,20 +256,22 @@ class World:
         write_project(content, tree, into)
         return into
 
-    def carried(self, bundle: BundleStore) -> Callable[[], GitSources]:
-        """Makes what finds repositories among the git objects in a bundle.
-
-        They are unpacked when they are asked for; raises E-BUNDLE.
-        """
+    def carried(
+        self, content: ContentReader, packs: Mapping[str, Digest]
+    ) -> Callable[[], GitSources]:
+        """Makes what finds repositories among the git objects that `content` carries: packs by
+        address. They are unpacked when they are asked for; raises E-BUNDLE."""
+        if not packs:
+            return self._sources
 
         def made() -> GitSources:
             from reprobuild.adapters.bundle.gitpack import install_sources
 
-            sources = self._sources_in(self.scratch / f"git-{bundle.digest.short}")
-            install_sources(bundle, sources.cache, bundle.manifest.git)
+            sources = self._sources_in(self.scratch / "git")
+            install_sources(content, sources.cache, packs)
             return sources
 
-        return made if bundle.manifest.git else self._sources
+        return made
 
     def kernels(
         self, stores: Sequence[ContentReader]
