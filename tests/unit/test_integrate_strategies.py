@@ -194,6 +194,25 @@ def test_cherry_pick_refuses_merges_and_what_is_there_already(origin: Origin) ->
         assert "PR #1 commit" in caught.value.message
 
 
+def test_a_range_with_a_merge_says_what_is_left_without_it(origin: Origin) -> None:
+    base = origin.commit({"a": LINES}, ref="refs/heads/main")
+    one = origin.commit({"b": "b\n"}, [base])
+    side = origin.commit({"c": "c\n"}, [base])
+    merge = origin.commit({"c": "c\n"}, [one, side])
+    head = origin.pull(1, {"d": "d\n"}, [merge])
+    spec = IntegrationSpec(Strategy.CHERRY_PICK, base, (HeadSpec(1, head),))
+    with opened(origin.path) as repository:
+        with pytest.raises(ReprobuildError) as caught:
+            integrate(repository, spec)
+        left = caught.value.facts["without_merges"]
+        assert isinstance(left, list)
+        assert set(left) == {one.hex, side.hex, head.hex} and left[-1] == head.hex
+        assert caught.value.facts["commit"] == merge.hex
+        picked = tuple(GitOid.parse(str(c)) for c in left)
+        again = replace(spec, heads=(HeadSpec(1, head, commits=picked),))
+        assert integrate(repository, again).tree == origin.tree(head)
+
+
 def test_cherry_pick_of_commits_that_the_base_has(origin: Origin) -> None:
     head = origin.commit({"a": LINES}, ref="refs/pull/1/head")
     base = origin.commit({"b": "b\n"}, [head])

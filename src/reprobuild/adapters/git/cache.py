@@ -13,6 +13,7 @@ from pathlib import Path
 
 from reprobuild.adapters.git import transport
 from reprobuild.adapters.git.files import replace_file
+from reprobuild.adapters.git.partial import with_promisors
 from reprobuild.adapters.git.plumbing import git_directory, local_path, run
 from reprobuild.adapters.git.scratch import Scratch
 from reprobuild.core.digest import GitOid
@@ -81,6 +82,7 @@ class GitCache:
         E-OFFLINE, E-GIT-FETCH, or E-GIT-MISSING-OBJECT when nobody has a commit.
         """
         local, remote = self._candidates(url)
+        local = list(dict.fromkeys(p for path in local for p in with_promisors(path)))
         cached = self.path(url)
         sources = [*([cached] if (cached / "HEAD").exists() else []), *local]
         absent = missing_commits(sources, commits)

@@ -9,6 +9,7 @@ from pathlib import Path
 from reprobuild.adapters.git.backend import GitRepository
 from reprobuild.adapters.git.cache import GitCache, Located
 from reprobuild.adapters.git.files import reader_below
+from reprobuild.adapters.git.partial import saying_what_is_partial
 from reprobuild.adapters.git.resolutions import Resolutions
 from reprobuild.adapters.git.scratch import Scratch
 from reprobuild.adapters.git.transport import init_bare
@@ -71,5 +72,8 @@ class GitSources:
             def supply(blobs: Sequence[GitOid]) -> None:
                 self.cache.bring_blobs(url, located.remote, blobs)
 
-        with Scratch(sources, sha256=len(spec.base.hex) == 64) as scratch:
+        with (
+            saying_what_is_partial(sources),
+            Scratch(sources, sha256=len(spec.base.hex) == 64) as scratch,
+        ):
             yield GitRepository(scratch, supply)

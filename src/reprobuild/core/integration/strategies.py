@@ -156,13 +156,7 @@ class Stack:
             step.commit = commit
             parts = self.repository.commit(commit)
             if len(parts.parents) > 1:
-                raise ReprobuildError(
-                    "E-INTEGRATION",
-                    f"PR #{head.number} commit {commit} conflicts with the clean stack: it is a "
-                    "merge, which cannot be picked",
-                    hint="list the commits to pick, without merges, or use the merge strategy",
-                    pull_request=head.number,
-                )
+                raise self._cannot_pick(head, commit, commits)
             parent = self.repository.commit(parts.parents[0]).tree if parts.parents else None
             settled = self._settle(step, self.repository.merge_trees(parent, tree, parts.tree))
             if settled is None:
@@ -187,6 +181,25 @@ class Stack:
             squashed,
             commits=commits,
             resolved=tuple(resolved),
+        )
+
+    def _cannot_pick(
+        self, head: HeadSpec, merge: GitOid, commits: Sequence[GitOid]
+    ) -> ReprobuildError:
+        """The refusal of a merge among `commits`, as `git cherry-pick` without -m refuses it.
+
+        What a merge resolved stands in no other commit, so leaving it out is for a person to
+        decide; the facts have the list that is left then.
+        """
+        return ReprobuildError(
+            "E-INTEGRATION",
+            f"PR #{head.number} commit {merge} conflicts with the clean stack: it is a merge, "
+            "which cannot be picked",
+            hint="where the merge resolved nothing, write the head's `commits` without it (the "
+            "list in `without_merges`); otherwise use the merge strategy",
+            pull_request=head.number,
+            commit=merge.hex,
+            without_merges=[c.hex for c in commits if len(self.repository.commit(c).parents) < 2],
         )
 
     def squashed(self, head: GitOid) -> bool:
