@@ -99,7 +99,7 @@ def test_the_kernels_of_an_output(project: Demo) -> None:
     assert (kernel["registers"], kernel["shared"], kernel["arch"]) == (33, 2048, "sm_120a")
     assert project.json("kernels", "demo.kernels")["modules"] == found
     assert project.json("kernels", "demo.kernels.library")["modules"] == found  # one step
-    assert project.json("kernels", "demo.notes") == {"modules": {}}
+    assert project.json("kernels", "demo.notes") == {"checks": {}, "modules": {}}
     text = project.run("kernels").out
     assert "kernels/library.so  sm_120a  no PTX  1 kernels" in text
     assert "33      0       0    2048    64  void demo::scale<float>(float*, int)" in text

@@ -109,6 +109,7 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Units", component.Unit),
     ("Step kind `template`", component.TemplateStep),
     ("Files of a template step", component.Rendered),
+    ("Kernel checks", component.KernelCheck),
     ("The image table", component.Layer),
     ("The image table", component.Owner),
     ("The lock", lock.Lock),

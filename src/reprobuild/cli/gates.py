@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from reprobuild.core.gates import Gate
     from reprobuild.core.graph import Graph
     from reprobuild.engine.documents import ReleaseDocuments
-    from reprobuild.engine.evaluate import Evaluation
+    from reprobuild.engine.evaluate import Checked, Evaluation
+    from reprobuild.engine.kernelcheck import Place
     from reprobuild.engine.qualify import NotRun, Runner, Shown, Subject
 
 _OPEN = ("E-OUTPUT-OPEN", "E-LOCK-MISSING", "E-LOCK-STALE")
@@ -47,6 +48,7 @@ class Gates:
             "release-composition": self.release_composition,
             "kernel-coverage": self.kernel_coverage,
             "reproducibility": self.reproducibility,
+            "kernel-check": self.kernel_check,
         }
 
     @property
@@ -154,7 +156,8 @@ class Gates:
         modules = kernels = 0
         project, output = self._app.project, self._made.facts.declared
         for component, located in self._evaluation.components.items():
-            steps = project.components[output.described_by(component)].steps.values()
+            described = project.components[output.described_by(component)]
+            steps = described.for_arch(output.arch).steps.values()
             cuda = [step for step in steps if isinstance(step, CudaModuleStep)]
             if not cuda:
                 continue
@@ -176,6 +179,38 @@ class Gates:
         return Shown(
             True, f"{kernels} kernels in {modules} modules have their machine code, no PTX"
         )
+
+    def kernel_check(self, gate: Gate) -> Shown | NotRun:
+        """Kernels run on a GPU of this machine, against their references."""
+        from reprobuild.cli.evaluation import evaluate
+        from reprobuild.engine.kernelcheck import run_checks
+
+        app, output = self._app, gate.of or self._made.output
+        try:
+            _, (target,) = evaluate(app, (output,))
+        except ReprobuildError as error:
+            if error.code not in _OPEN:
+                raise
+            return self._not_made()
+        places: dict[str, Place | None] = {}
+        for component in target.evaluation.components:
+            for name, checked in target.evaluation.checks(component).items():
+                places[f"{output}.{component}.{name}"] = self._place(checked)
+        return run_checks(places, output, app.flake_dir, app.qualification.bench)
+
+    def _place(self, checked: Checked) -> Place | None:
+        """Where a check's trees lie on disk; None where one of them is not made here."""
+        from reprobuild.engine.kernelcheck import Place
+
+        paths = {}
+        for name, located in {"": checked.module, **checked.uses}.items():
+            tree = self._tree(located)
+            if tree is None:
+                return None
+            paths[name] = self._app.store.materialise(tree) / located.path
+        tree = self._tree(checked.module)
+        assert tree is not None
+        return Place(checked.check, str(tree), paths.pop(""), paths)
 
     def reproducibility(self, gate: Gate) -> Shown | NotRun:
         """Every component and the image, built a second time."""

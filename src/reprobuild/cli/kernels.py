@@ -13,8 +13,11 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
+    from reprobuild.cli.evaluation import Target
     from reprobuild.core.cubin.kernel import Kernel
     from reprobuild.core.cubin.module import Module
+    from reprobuild.core.graph import Graph
+    from reprobuild.engine.evaluate import Evaluation
 
 _COLUMNS = ("registers", "stack", "spills", "shared", "code", "")
 
@@ -32,24 +35,55 @@ def kernels(app: App, /, installable: str, module: str, name: str) -> None:
     """
     from fnmatch import fnmatchcase
 
+    from reprobuild.cli.evaluation import evaluate
+
     app, (text,) = in_flake(app, (installable,))
-    modules = {p: m for p, m in _modules(app, text).items() if fnmatchcase(p, module)}
+    graph, (target,) = evaluate(app, (text,))
+    found = _modules(app, graph, target)
+    modules = {p: m for p, m in found.items() if fnmatchcase(p, module)}
+    ran = _ran(app, target.evaluation)
     readable = app.kernels.demangle(k.name for m in modules.values() for k in m.kernels)
     documents = {path: _document(found, readable, name) for path, found in sorted(modules.items())}
     if app.json:
-        click.echo(json.dumps({"modules": documents}, indent=2))
+        click.echo(json.dumps({"checks": ran, "modules": documents}, indent=2))
         return
     for path, document in documents.items():
         _print(path, document)
     if not documents:
         click.echo("no device code")
+    for check, row in ran.items():
+        state = "passed" if row["passed"] else "failed"
+        click.echo(f"check {check}  {state} on {row['hardware']}, {row['time']}")
 
 
-def _modules(app: App, text: str) -> dict[str, Module]:
+def _ran(app: App, evaluation: Evaluation) -> dict[str, dict[str, Any]]:
+    """What kernel checks showed of the very trees that are here, by `COMPONENT.CHECK`."""
+    by_tree = {
+        tree: evidence
+        for output in app.project.flake.outputs
+        for evidence in app.qualification.of(output).values()
+        for tree in evidence.modules.values()
+    }
+    rows: dict[str, dict[str, Any]] = {}
+    for component in evaluation.components if by_tree else ():
+        for name, checked in evaluation.checks(component).items():
+            record = app.store.realized(checked.module.drv)
+            tree = str(record.outputs[checked.module.output]) if record else ""
+            if tree in by_tree:
+                found = by_tree[tree]
+                rows[f"{component}.{name}"] = {
+                    "passed": found.passed,
+                    "hardware": found.hardware,
+                    "time": found.time,
+                    "detail": found.detail,
+                    "signed": bool(found.signature),
+                    "tree": tree,
+                }
+    return rows
+
+
+def _modules(app: App, graph: Graph, target: Target) -> dict[str, Module]:
     """`COMPONENT/PATH` → module, of every component that the installable has."""
-    from reprobuild.cli.evaluation import evaluate
-
-    graph, (target,) = evaluate(app, (text,))
     wanted = target.installable
     components = dict(target.evaluation.components)
     if wanted.component is not None:

@@ -139,6 +139,10 @@ class _Checker:
                     expected="inputs.NAME of an oci input",
                     got=str(base),
                 )
+        for gate_name, gate in output.gates.items():
+            if gate.of is not None and gate.of not in self.flake.outputs:
+                what, path = "there is no output", (*at, "gates", gate_name, "of")
+                yield unknown(FLAKE_FILE, path, what, gate.of, self.flake.outputs)
         for name, source in output.sources.items():
             path = (*at, "sources", name)
             yield from self.input((*path, "input"), source.input, REPOSITORIES)
@@ -158,6 +162,11 @@ class _Checker:
         for index, place in enumerate(component.image.place if component.image else ()):
             path = ("image", "place", index, "from")
             yield from self.ref(place.source, _Use(file, path, ANY, name))
+        for check_name, check in component.checks.items():
+            at: KeyPath = ("checks", check_name)
+            yield from self.ref(check.module, _Use(file, (*at, "module"), TREES, name))
+            for use, ref in check.uses.items():
+                yield from self.ref(ref, _Use(file, (*at, "uses", use), TREES, name))
 
     def step(self, file: str, component: str, at: KeyPath, step: Step) -> Iterator[Problem]:
         for key, ref, kinds in uses(step):

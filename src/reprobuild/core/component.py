@@ -16,6 +16,7 @@ from reprobuild.core.schema import (
     Model,
     Name,
     Reference,
+    RelativePath,
     TreePath,
     problem,
 )
@@ -272,6 +273,18 @@ class Layer(Model):
     python: tuple[str, ...] = ()
 
 
+class KernelCheck(Model):
+    """A program of this project that runs a module on a GPU and compares it with a reference.
+
+    It is no part of what is built: gates run it (engine/kernelcheck.py, docs/kernels.md).
+    """
+
+    module: Reference
+    program: RelativePath
+    arguments: tuple[Argument, ...] = ()
+    uses: dict[Name, Reference] = Field(default_factory=dict)
+
+
 class Component(Model):
     """The whole file."""
 
@@ -285,3 +298,16 @@ class Component(Model):
     steps: dict[Name, Step] = Field(default_factory=dict)
     result: Reference
     image: Layer | None = None
+    checks: dict[Name, KernelCheck] = Field(default_factory=dict)
+
+    def for_arch(self, arch: tuple[str, ...]) -> Component:
+        """The same recipes for other architectures; empty changes nothing."""
+        if not arch:
+            return self
+        steps = {
+            name: step.model_copy(update={"arch": arch, "require": ()})
+            if isinstance(step, CudaModuleStep)
+            else step
+            for name, step in self.steps.items()
+        }
+        return self.model_copy(update={"steps": steps})

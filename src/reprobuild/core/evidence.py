@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from reprobuild.core.encoding import Value, encode
@@ -32,6 +32,7 @@ _FIELDS = {
     "tool": str,
 }
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z\Z")
+_TREE = re.compile(r"blake3:[0-9a-f]{64}\Z")
 _HEX = re.compile(r"[0-9a-f]+\Z")
 
 
@@ -41,6 +42,8 @@ class Evidence:
 
     `image` is the config digest of the image that was looked at, `drv` the drv digest of what was
     evaluated; one of them is there. `key` and `signature` are hex, and empty where it is unsigned.
+    `modules` are the trees that a kernel check ran, by `OUTPUT.COMPONENT.CHECK`: what their records
+    are found by.
     """
 
     output: str
@@ -56,13 +59,17 @@ class Evidence:
     tool: str
     key: str = ""
     signature: str = ""
+    modules: Mapping[str, str] = field(default_factory=dict)
 
     def message(self) -> bytes:
         """What is signed."""
         return DOMAIN + encode(self._document())
 
     def _document(self) -> dict[str, Value]:
-        return {"format": FORMAT, **{name: getattr(self, name) for name in _FIELDS}}
+        document: dict[str, Value] = {name: getattr(self, name) for name in _FIELDS}
+        if self.modules:
+            document["modules"] = dict(self.modules)
+        return {"format": FORMAT, **document}
 
     def text(self) -> str:
         """The file's text."""
@@ -82,7 +89,7 @@ def parse_evidence(data: bytes, file: str) -> Evidence:
         raise _wrong(file, "is no JSON document") from error
     if not isinstance(document, Mapping) or document.get("format") != FORMAT:
         raise _wrong(file, f"is no evidence of format {FORMAT}")
-    unknown = set(document) - set(_FIELDS) - {"format", "key", "signature"}
+    unknown = set(document) - set(_FIELDS) - {"format", "key", "signature", "modules"}
     if unknown:
         raise _wrong(file, f"has the key {sorted(unknown)[0][:80]!r}, which evidence has not")
     for name, kind in _FIELDS.items():
@@ -92,6 +99,11 @@ def parse_evidence(data: bytes, file: str) -> Evidence:
         text = document.get(name, "")
         if not isinstance(text, str) or (text and not _HEX.match(text)):
             raise _wrong(file, f"has a {name!r} that is not in hex digits")
+    modules = document.get("modules", {})
+    if not isinstance(modules, dict) or not all(
+        isinstance(tree, str) and _TREE.match(tree) for tree in modules.values()
+    ):
+        raise _wrong(file, "has `modules` that are no table of trees by name")
     if not _TIME.match(document["time"]):
         raise _wrong(file, f"has the time {document['time'][:40]!r}; expected YYYY-MM-DDTHH:MM:SSZ")
     if not (document["image"] or document["drv"]):
@@ -100,6 +112,7 @@ def parse_evidence(data: bytes, file: str) -> Evidence:
         **{name: document[name] for name in _FIELDS},
         key=document.get("key", ""),
         signature=document.get("signature", ""),
+        modules=modules,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from reprobuild.core.component import Arch
 from reprobuild.core.derivation import Isolation
 from reprobuild.core.documents.model import Documents, Published
 from reprobuild.core.gates import Gate
@@ -290,12 +291,16 @@ class ImageConfig(Model):
 
 
 class Output(Model):
-    """A named thing to make: a set of components, and an image of them where `release` is."""
+    """A named thing to make: a set of components, and an image of them where `release` is.
+
+    `arch` is what device code is made for instead of what each cuda-module step says.
+    """
 
     description: str = ""
     components: tuple[Name, ...] = Field(min_length=1)
     variants: dict[Name, Name] = Field(default_factory=dict)
     toolchain: Name | None = None
+    arch: tuple[Arch, ...] = ()
     release: Release | None = None
     image: ImageConfig | None = None
     sources: dict[Name, Source] = Field(default_factory=dict)

@@ -9,6 +9,7 @@ from reprobuild.core.component import (
     Component,
     CudaModuleStep,
     JoinStep,
+    KernelCheck,
     PythonWheelStep,
     RootfsStep,
     ScriptStep,
@@ -38,6 +39,15 @@ from reprobuild.errors import ReprobuildError
 
 
 @dataclass(frozen=True, slots=True)
+class Checked:
+    """A kernel check, and the trees that its module and `uses` stand for."""
+
+    check: KernelCheck
+    module: Located
+    uses: Mapping[str, Located]
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """One output as derivations.
 
@@ -53,6 +63,8 @@ class Evaluation:
     dirty: tuple[str, ...] = ()
     step: Callable[[str, str], Located] | None = None
     """One step of a component, for installables that name one."""
+    checks: Callable[[str], dict[str, Checked]] = field(default=lambda component: {})
+    """The kernel checks of a component, by name."""
 
     def target(self, component: str | None) -> Located:
         """What an installable means: the component's result, or the whole output's image."""
@@ -87,9 +99,10 @@ class Evaluator:
     """The inputs whose pins the derivations made so far rest on; overridden ones are not."""
 
     def __post_init__(self) -> None:
-        """Puts the files that this output names in place of its components' own."""
+        """Puts the files that this output names in place of its components' own, for its `arch`."""
         named = {name: self.components[file] for name, file in self.output.variants.items()}
-        self.components = {**self.components, **named}
+        merged = {**self.components, **named}
+        self.components = {n: c.for_arch(self.output.arch) for n, c in merged.items()}
 
     @property
     def output(self) -> Output:
@@ -111,13 +124,17 @@ class Evaluator:
         if self.output.release is not None:
             image = plan_image(self, tuple(sorted(self._dirty)))
         dirty = tuple(sorted(self._dirty))
-        return Evaluation(self.output_name, self.graph, results, image, dirty, self.step)
+        return Evaluation(
+            self.output_name, self.graph, results, image, dirty, self.step, self.checks
+        )
 
     def evaluate_part(self, component: str) -> Evaluation:
         """One component of the output, which may be had though others are open."""
         results = {component: self.component(component)}
         dirty = tuple(sorted(self._dirty))
-        return Evaluation(self.output_name, self.graph, results, None, dirty, self.step)
+        return Evaluation(
+            self.output_name, self.graph, results, None, dirty, self.step, self.checks
+        )
 
     def image_layer(self, component: str) -> Located:
         """The layer that a component makes in this output's image."""
@@ -142,6 +159,18 @@ class Evaluator:
             spec = self.components[component].steps[name]
             self._results[key] = _expand(spec, _Context(self, component, name))
         return self._results[key]
+
+    def checks(self, component: str) -> dict[str, Checked]:
+        """The kernel checks that a component states."""
+        context = _Context(self, component, "")
+        return {
+            name: Checked(
+                check,
+                context.resolve(check.module),
+                {use: context.resolve(ref) for use, ref in check.uses.items()},
+            )
+            for name, check in self.components[component].checks.items()
+        }
 
     def layer(self, component: str) -> Located | None:
         """The tree that a component puts into images, rooted at `/`; None when it puts none."""

@@ -7,7 +7,7 @@ gate that was not run leaves no evidence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from reprobuild.core.evidence import Evidence
@@ -68,10 +68,11 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a gate showed."""
+    """What a gate showed; `modules` are the trees that were run, where kernels were."""
 
     passed: bool
     detail: str
+    modules: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ def run_gates(
             hardware=bench.hardware(),
             time=bench.now(),
             tool=tool,
+            modules=shown.modules,
         )
         results.append(Result(name, signed(evidence, signer) if signer else evidence))
     return results
@@ -131,8 +133,10 @@ def run_gates(
 def _run(
     gate: Gate, runners: Mapping[str, Runner], subject: Subject, bench: Bench
 ) -> Shown | NotRun:
-    if gate.gpus > bench.gpus():
-        return NotRun(f"needs {gate.needs or f'{gate.gpus} GPUs'}; there are {bench.gpus()} here")
+    wanted = gate.gpus_wanted
+    if wanted > bench.gpus():
+        needs = gate.needs or ("a GPU" if wanted == 1 else f"{wanted} GPUs")
+        return NotRun(f"needs {needs}; there are {bench.gpus()} here")
     if gate.kind is not None:
         return runners[gate.kind](gate)
     if not gate.command:
