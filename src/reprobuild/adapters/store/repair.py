@@ -79,8 +79,11 @@ class _Repair:
         try:
             found = list(problems)
             self._materialised(found)
-            records = self._records()
-            self._roots(records)
+            stays, doomed = self._judge_records()
+            self._roots(stays)
+            memos = {e.path: e.name for e in files(f"{self._root}/chosen") if not _names(e, stays)}
+            self._remove(memos, self._result.memos)
+            self._remove(doomed, self._result.records)
             self._objects()
             self._modes(found)
         finally:
@@ -110,8 +113,8 @@ class _Repair:
                 self._result.materialised.append(name)
         durable.sync_paths([home], self._fd)
 
-    def _records(self) -> set[tuple[str, str]]:
-        """Removes the records that do not hold, after the memos that name them; what stays."""
+    def _judge_records(self) -> tuple[set[tuple[str, str]], dict[str, str]]:
+        """(records that hold, files of those that do not)."""
         stays: set[tuple[str, str]] = set()
         doomed: dict[str, str] = {}
         for action in listing(f"{self._root}/records"):
@@ -122,10 +125,7 @@ class _Repair:
                     stays.add((action.name, entry.name))
                 else:
                     doomed[entry.path] = entry.name
-        memos = {e.path: e.name for e in files(f"{self._root}/chosen") if not _names(e, stays)}
-        self._remove(memos, self._result.memos)
-        self._remove(doomed, self._result.records)
-        return stays
+        return stays, doomed
 
     def _record_holds(self, action: str, entry: os.DirEntry[str]) -> bool:
         if (action, entry.name) not in self._known.records:
@@ -135,7 +135,8 @@ class _Repair:
         return all(tree.hex in self._whole for tree in record.outputs.values())
 
     def _roots(self, records: set[tuple[str, str]]) -> None:
-        for entry in listing(f"{self._root}/roots"):
+        home = f"{self._root}/roots"
+        for entry in listing(home):
             name = root_name(entry.name)
             try:
                 data = Path(entry.path).read_bytes()
