@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,14 +131,16 @@ class Builder:
     def _run(
         self, derivation: Derivation, action: Digest, inputs: Mapping[str, InputContent]
     ) -> Record:
-        self.work.mkdir(parents=True, exist_ok=True)
-        workdir = Path(tempfile.mkdtemp(prefix="build-", dir=self.work))
+        with _making("a work directory", self.work):
+            self.work.mkdir(parents=True, exist_ok=True)
+            workdir = Path(tempfile.mkdtemp(prefix="build-", dir=self.work))
         keep = False
         try:
-            for name in ("", *derivation.outputs):
-                made = workdir / "out" / name
-                made.mkdir()
-                made.chmod(0o755)  # a build must not see the caller's umask
+            with _making("a work directory", workdir):
+                for name in ("", *derivation.outputs):
+                    made = workdir / "out" / name
+                    made.mkdir()
+                    made.chmod(0o755)  # a build must not see the caller's umask
             request = self.request(derivation, inputs, workdir)
             log_path, outcome = self._execute(request, derivation.digest)
             if outcome.reason:
@@ -185,12 +188,27 @@ class Builder:
         )
 
     def _execute(self, request: BuildRequest, drv: Digest) -> tuple[Path, BuildOutcome]:
-        self.logs.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(".log", f"{drv.short}-", self.logs)
+        with _making("a log", self.logs):
+            self.logs.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(".log", f"{drv.short}-", self.logs)
         with os.fdopen(descriptor, "wb") as log:
             self.reporter.emit("build-started", name=request.label, log=name)
             outcome = self.executor.run(request, log, self.cancel)
         return Path(name), outcome
+
+
+@contextmanager
+def _making(what: str, place: Path) -> Iterator[None]:
+    """Turns an OSError into E-STORE-WRITE: the disk is full, not the build to blame."""
+    try:
+        yield
+    except OSError as error:
+        raise ReprobuildError(
+            "E-STORE-WRITE",
+            f"cannot make {what}: {error.strerror} ({place})",
+            path=str(place),
+            errno=errno.errorcode.get(error.errno or 0, "unknown"),
+        ) from error
 
 
 def failure(
