@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.toml.new_release import NewRelease
     from reprobuild.app.building import Building
     from reprobuild.app.kernels import Kernels
+    from reprobuild.app.remote import Remoting
     from reprobuild.app.sources import Sources
     from reprobuild.core.attachment import Attachment
     from reprobuild.core.bill import Bill
@@ -87,6 +88,13 @@ class App(Run):
         return Building(self, self.sources, self.kernels)
 
     @cached_property
+    def remoting(self) -> Remoting:
+        """Other machines: where builds may run, and where results are shared."""
+        from reprobuild.app.remote import Remoting
+
+        return Remoting(self)
+
+    @cached_property
     def resolver(self) -> Resolver:
         """What integrating, composing, auditing and starting a project need."""
         from reprobuild.adapters.git.service import Resolver
@@ -124,7 +132,7 @@ class App(Run):
         """What a comparison asks beside store and project."""
         from reprobuild.adapters.diff.world import World
 
-        world = World(self.settings, self.sources.mirrors, self.reporter)
+        world = World(self.settings, lambda: self.sources.mirrors, lambda: self.reporter)
         self.closers.append(world.close)
         return world
 

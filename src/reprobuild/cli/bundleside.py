@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from reprobuild.cli.sides import Read
     from reprobuild.core.bundle.manifest import Wanted
     from reprobuild.core.diff.side import Side
-    from reprobuild.engine.diff_loaded import Carried
+    from reprobuild.engine.diff_stores import Carried
 
 
 def read_bundle(app: App, text: str, store: Carried, name: str) -> Read:

@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING
 from reprobuild.core.diff import facts
 from reprobuild.core.diff.causes import SourceDiff, causes_of
 from reprobuild.core.diff.comparison import Comparison, ContentDiff, FilesDiff, OutputChange
-from reprobuild.core.diff.dag import GraphDiff, compare
-from reprobuild.core.diff.graphview import grouped
-from reprobuild.core.diff.kernels import Module, ModuleDiff, compare_modules
-from reprobuild.core.diff.layers import compare_layers
 from reprobuild.core.diff.side import ComponentSide
 from reprobuild.core.diff.sources import (
     Base,
@@ -23,12 +19,14 @@ from reprobuild.core.diff.sources import (
 )
 from reprobuild.core.diff.trees import PathChange, compare_trees
 from reprobuild.core.digest import Digest
-from reprobuild.core.encoding import Value
 from reprobuild.core.tree import File
 from reprobuild.engine.diff_loaded import Loaded, content_at_hand, tree_reader
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
+    from reprobuild.core.diff.dag import GraphDiff
+    from reprobuild.core.diff.kernels import Module, ModuleDiff
+    from reprobuild.core.encoding import Value
     from reprobuild.core.integration.backend import PatchReader
     from reprobuild.engine.diff_sources import Opener, SourceFindings
 
@@ -169,8 +167,11 @@ class Differ:
     def _graph(self, found: Comparison) -> None:
         old, new = self.old.side, self.new.side
         pairs = root_pairs(old.roots, new.roots)
-        if not pairs:
+        if not pairs or self._unseen(pairs):
             return
+        from reprobuild.core.diff.dag import compare
+        from reprobuild.core.diff.graphview import grouped
+
         rename = facts.renamer(old.output_name, new.output_name)
         found.graph = compare(
             self.old.look,
@@ -191,6 +192,13 @@ class Differ:
             found.equal_derivations = sum(d.hex not in touched for d in closure)
             if self.draw:
                 found.nodes = grouped(self.new.look, roots, found.graph, rename)
+
+    def _unseen(self, pairs: Sequence[tuple[str, str]]) -> bool:
+        """Whether recipes differ, and of none of them both documents are at hand."""
+        moved = [pair for pair in pairs if pair[0] != pair[1]]
+        return bool(moved) and not any(
+            not old or not new or (self.old.has(old) and self.new.has(new)) for old, new in moved
+        )
 
     def _blind(self, graph: GraphDiff) -> bool:
         """Whether not one of the differing recipes is at hand on both sides."""
@@ -290,6 +298,8 @@ class Differ:
                     if isinstance(entry, File):
                         self._module(path, entry, into)
             if modules[0] or modules[1]:
+                from reprobuild.core.diff.kernels import compare_modules
+
                 compared[name] = compare_modules(*modules)
         if blind and not compared:
             found.kernels_note = "kernels were not compared: not made here: " + ", ".join(blind)
@@ -321,6 +331,8 @@ class Differ:
                        if s.side.image is not None and s.side.image.layers is None]  # fmt: skip
             found.layers_note = "layers were not compared: not made here: " + ", ".join(lacking)
             return
+        from reprobuild.core.diff.layers import compare_layers
+
         found.layers = compare_layers(old.layers, new.layers)
 
 

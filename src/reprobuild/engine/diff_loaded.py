@@ -4,49 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from reprobuild.core.diff.dag import Node, node_of, node_of_document
-from reprobuild.core.diff.side import Side
 from reprobuild.core.digest import Digest
-from reprobuild.core.encoding import Value, decode
-from reprobuild.core.graph import Graph
-from reprobuild.core.record import Record
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import CatalogReader, ContentReader
 
 if TYPE_CHECKING:
-    from reprobuild.core.bundle.manifest import Manifest
-
-
-class Store(ContentReader, CatalogReader, Protocol):
-    """Content and what is known about it, in one, to be read."""
-
-    def node(self, digest: Digest) -> bytes:
-        """The verified bytes of a directory node; raises E-STORE-MISSING."""
-        ...
-
-
-class Carried(Store, Protocol):
-    """A bundle as a store."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """What it says of itself."""
-        ...
-
-    @property
-    def digest(self) -> Digest:
-        """What names the bundle."""
-        ...
-
-    def signatures(self) -> Value:
-        """The list of signatures, unverified; raises E-BUNDLE."""
-        ...
-
-    def expected(self) -> Mapping[str, Mapping[str, str]]:
-        """What recipes came out as where it was made: trees (hex) by drv (hex) and output."""
-        ...
+    from reprobuild.core.diff.dag import Node
+    from reprobuild.core.diff.side import Side
+    from reprobuild.core.graph import Graph
+    from reprobuild.core.record import Record
+    from reprobuild.engine.diff_stores import Store
 
 
 @dataclass(slots=True)
@@ -68,7 +36,20 @@ class Loaded:
             self._nodes[drv] = self._find(drv)
         return self._nodes[drv]
 
+    def has(self, drv: str) -> bool:
+        """Whether a derivation's document is at hand."""
+        try:
+            digest = Digest.parse(drv)
+        except ReprobuildError:
+            return False
+        if self.graph is not None and digest in self.graph.nodes:
+            return True
+        return self.store is not None and self.store.derivation(digest) is not None
+
     def _find(self, drv: str) -> Node | None:
+        from reprobuild.core.diff.dag import node_of, node_of_document
+        from reprobuild.core.encoding import decode
+
         try:
             digest = Digest.parse(drv)
         except ReprobuildError:

@@ -27,7 +27,8 @@ from reprobuild.core.kinds.context import Located
 from reprobuild.core.lock import FilesPin, GitPin, Lock, OciPin, PathPin, Pin
 from reprobuild.core.reference import Ref
 from reprobuild.core.tree import Directory, File
-from reprobuild.engine.diff_loaded import Loaded, Store
+from reprobuild.engine.diff_loaded import Loaded
+from reprobuild.engine.diff_stores import Store
 from reprobuild.engine.evaluate import Evaluation, Evaluator
 
 ReadImage = Callable[[Digest], "tuple[ImageFacts, Mapping[str, Any]]"]

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reprobuild.core.diff import facts
-from reprobuild.core.diff.causes import field_line
 from reprobuild.core.diff.dag import GraphDiff, Kind, Node, NodeChange, compare
 from reprobuild.core.diff.fields import FieldChange
+from reprobuild.core.diff.rooted import field_line
 from reprobuild.core.diff.side import Side
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
 from reprobuild.core.graph import Graph
-from reprobuild.engine.diff_loaded import Loaded, Store
+from reprobuild.engine.diff_loaded import Loaded
+from reprobuild.engine.diff_stores import Store
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Catalog
 

@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol, cast
 
 from reprobuild.adapters.bundle.reader import BundleReader
 from reprobuild.core.bundle import format as layout
-from reprobuild.core.bundle.format import BLOB, DRV, EXECUTABLE, RECORD, TRAILER_SIZE, TREE
+from reprobuild.core.bundle.format import BLOB, DRV, EXECUTABLE, RECORD, TREE
 from reprobuild.core.bundle.manifest import Manifest, parse_manifest
 from reprobuild.core.derivation import DERIVATION_DOMAIN, FIXED_DOMAIN
 from reprobuild.core.digest import Digest, Hasher, blob_hasher, tagged
@@ -40,16 +40,6 @@ class Behind(ContentReader, CatalogReader, Protocol):
     def has_blob(self, file: File) -> bool:
         """Whether a file's content is here."""
         ...
-
-
-def is_bundle(path: Path) -> bool:
-    """Whether a file ends as bundles do."""
-    try:
-        with path.open("rb") as file:
-            file.seek(-TRAILER_SIZE, io.SEEK_END)
-            return file.read(len(layout.MAGIC)).startswith(layout.MAGIC[:-1])
-    except OSError:
-        return False
 
 
 class BundleStore:

@@ -7,21 +7,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from io import SEEK_END
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from reprobuild.core.diff.kernels import Kernel, Module
 from reprobuild.core.diff.read import environment, image_of, serving, side_error
 from reprobuild.core.diff.side import ComponentSide, ImageSide, LayerSide
 from reprobuild.core.digest import Digest, GitOid
 from reprobuild.core.encoding import Value
 from reprobuild.core.tree import File
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import ContentReader, Reporter
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from tempfile import TemporaryDirectory
 
     from reprobuild.adapters.diff.bundlestore import BundleStore
     from reprobuild.adapters.fetch.settings import FetchSettings
@@ -29,16 +28,28 @@ if TYPE_CHECKING:
     from reprobuild.adapters.store.store import LocalStore
     from reprobuild.core.cubin.module import Module as CubinModule
     from reprobuild.core.cubin.table import ModuleMemo
+    from reprobuild.core.diff.kernels import Module
     from reprobuild.core.image import ImageFacts
     from reprobuild.core.integration.backend import Repository
     from reprobuild.core.integration.model import IntegrationSpec
     from reprobuild.core.mirrors import Mirrors
+    from reprobuild.ports import ContentReader, Reporter
     from reprobuild.settings import Settings
 
     Opener = Callable[[ComponentSide, ComponentSide], AbstractContextManager[Repository]]
 
 MAX_MODULE = 4 * 2**30
 MAX_DOCUMENT = 64 * 2**20
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a file ends as bundles do (docs/format-bundle.md)."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-96, SEEK_END)
+            return file.read(16).startswith(b"reprobuild-bdl-")
+    except OSError:
+        return False
 
 
 def stored_image(content: ContentReader, tree: Digest) -> tuple[ImageFacts, Mapping[str, Any]]:
@@ -121,7 +132,9 @@ def registry_image(settings: FetchSettings, reference: str, report: Reporter) ->
 class World:
     """The world of one side: its project's directory, and what lies around it."""
 
-    def __init__(self, settings: Settings, mirrors: Mirrors, report: Reporter) -> None:
+    def __init__(
+        self, settings: Settings, mirrors: Callable[[], Mirrors], report: Callable[[], Reporter]
+    ) -> None:
         self._settings, self._mirrors, self._report = settings, mirrors, report
         self._scratch: TemporaryDirectory[str] | None = None
         self._bundles: list[BundleStore] = []
@@ -142,6 +155,8 @@ class World:
     def scratch(self) -> Path:
         """A directory that goes when the run ends."""
         if self._scratch is None:
+            from tempfile import TemporaryDirectory
+
             self._scratch = TemporaryDirectory(prefix="reprobuild-diff-")
         return Path(self._scratch.name)
 
@@ -181,7 +196,7 @@ class World:
         from reprobuild.adapters.git.cache import GitCache
         from reprobuild.adapters.git.sources import GitSources
 
-        cache = GitCache(home, rewrite=self._mirrors.candidates, offline=True, base=self._home)
+        cache = GitCache(home, rewrite=self._mirrors().candidates, offline=True, base=self._home)
         return GitSources(cache, home / "fixtures", self._home)
 
     def patches(self) -> Callable[[str], bytes]:
@@ -213,9 +228,9 @@ class World:
         settings = FetchSettings(
             partial_dir=self.scratch / "partial",
             offline=self._settings.offline,
-            mirrors=self._mirrors,
+            mirrors=self._mirrors(),
         )
-        return registry_image(settings, reference, self._report)
+        return registry_image(settings, reference, self._report())
 
     def layout(self, path: Path) -> tuple[ImageSide, Mapping[str, Any] | None]:
         """A layout or archive on the disk, and the statement inside; raises E-IMAGE."""
@@ -240,10 +255,10 @@ class World:
 
         Raises E-BUNDLE, E-BUNDLE-LIMIT. It is closed when the run ends.
         """
-        from reprobuild.adapters.diff.bundlestore import BundleStore, is_bundle
-
         if not is_bundle(path):
             return None
+        from reprobuild.adapters.diff.bundlestore import BundleStore
+
         found = BundleStore(path, self.store)
         self._bundles.append(found)
         return found
@@ -399,6 +414,8 @@ def _open(stores: Sequence[ContentReader], digest: Digest) -> Any:
 
 
 def _module(found: CubinModule, demangle: Callable[[Iterable[str]], Mapping[str, str]]) -> Module:
+    from reprobuild.core.diff.kernels import Kernel, Module
+
     several = len(found.archs) > 1
     kernels: dict[str, Kernel] = {}
     names: dict[str, str] = {}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from reprobuild.core.diff.causes import Cause, component_of
-from reprobuild.core.diff.comparison import Comparison
-from reprobuild.core.diff.layers import total
-from reprobuild.core.diff.sources import HeadsDiff
-from reprobuild.core.encoding import Value
+from reprobuild.core.diff.causes import component_of
+
+if TYPE_CHECKING:
+    from reprobuild.core.diff.causes import Cause
+    from reprobuild.core.diff.comparison import Comparison
+    from reprobuild.core.diff.sources import HeadsDiff
+    from reprobuild.core.encoding import Value
 
 
 def changed_heads(heads: HeadsDiff) -> list[tuple[int, str, str, str]]:
@@ -54,8 +57,10 @@ def reached(found: Comparison, cause: Cause | None) -> dict[str, Value]:
         m for name in sorted(components) for m in (found.kernels or {}).get(name, ()) if m.any
     ]
     kernels = sum(len(m.changed) + len(m.added) + len(m.removed) for m in modules)
+    sizes = [layer.size for layer in moved]
+    known = found.layers is not None and None not in sizes
     return {
-        "bytes": total([layer.size for layer in moved]) if found.layers is not None else None,
+        "bytes": sum(size or 0 for size in sizes) if known else None,
         "components": sorted(components),
         "derivations": len(reach) if graph is not None else None,
         "kernels": kernels if found.kernels is not None else None,

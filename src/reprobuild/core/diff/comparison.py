@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from reprobuild.core.diff.causes import Cause, SourceDiff
-from reprobuild.core.diff.dag import GraphDiff
-from reprobuild.core.diff.hunks import Hunk
-from reprobuild.core.diff.kernels import ModuleDiff
-from reprobuild.core.diff.layers import LayersDiff
-from reprobuild.core.diff.side import Side
-from reprobuild.core.diff.sources import PackageChange
-from reprobuild.core.encoding import Value
+if TYPE_CHECKING:
+    from reprobuild.core.diff.causes import Cause, SourceDiff
+    from reprobuild.core.diff.dag import GraphDiff
+    from reprobuild.core.diff.hunks import Hunk
+    from reprobuild.core.diff.kernels import ModuleDiff
+    from reprobuild.core.diff.layers import LayersDiff
+    from reprobuild.core.diff.side import Side
+    from reprobuild.core.diff.sources import PackageChange
+    from reprobuild.core.encoding import Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,10 @@ class GraphDiff:
         """The changes of one kind."""
         return [c for c in self.changes.values() if c.kind is kind]
 
+    def counts(self) -> dict[str, int]:
+        """How many changes of each kind there are."""
+        return {kind.value: len(self.of(kind)) for kind in Kind}
+
     def reach(self, keys: Iterable[str]) -> set[str]:
         """The given changes and all that use them, directly or not."""
         users: dict[str, list[str]] = {}

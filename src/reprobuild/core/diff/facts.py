@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
-from reprobuild.core.diff.dag import Node, stem
-from reprobuild.core.diff.fields import FieldChange
-from reprobuild.core.diff.side import Side
-from reprobuild.core.encoding import Value
+if TYPE_CHECKING:
+    from reprobuild.core.diff.dag import Node
+    from reprobuild.core.diff.fields import FieldChange
+    from reprobuild.core.diff.side import Side
+    from reprobuild.core.encoding import Value
 
 RELEASE = "release"
 LABELS = "labels"
@@ -101,6 +103,7 @@ def explainer(
 def renamer(old: str, new: str) -> Callable[[str], str]:
     """Brings names of derivations to one form: the old output's become the new output's, and a
     package's file name in one loses its version."""
+    from reprobuild.core.diff.dag import stem
 
     def rename(name: str) -> str:
         head, colon, file = name.partition(":")

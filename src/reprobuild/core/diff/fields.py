@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 from reprobuild.core.encoding import Value, encode
 
@@ -88,6 +87,8 @@ def _lists(
     if len(old) * len(new) > 4_000_000:
         yield FieldChange(path, list(old), list(new))
         return
+    from difflib import SequenceMatcher  # most comparisons need none
+
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
         if tag != "equal":
             taken += old[i1:i2]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from reprobuild.core.diff import blast
-from reprobuild.core.diff.causes import Cause
 from reprobuild.core.diff.comparison import Comparison, OutputChange
-from reprobuild.core.diff.dag import Kind
 from reprobuild.core.diff.side import ComponentSide, Side
-from reprobuild.core.encoding import Value
+
+if TYPE_CHECKING:
+    from reprobuild.core.diff.causes import Cause
+    from reprobuild.core.encoding import Value
 
 FORMAT = 0
 SHOWN_FILES = 200
@@ -201,11 +203,10 @@ def _derivations(found: Comparison, everything: bool) -> dict[str, Value]:
         for c in graph.changes.values()
     ]
     shown = rows if everything else rows[:SHOWN_DERIVATIONS]
-    counts = {kind.value: len(graph.of(kind)) for kind in Kind}
     return {
         "changed": len(rows),
         "compared": True,
-        "counts": dict(counts),
+        "counts": dict(graph.counts()),
         "equal": found.equal_derivations,
         "list": shown,
         "more": len(rows) - len(shown),

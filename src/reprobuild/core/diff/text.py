@@ -65,11 +65,14 @@ def _lines(doc: Doc, everything: bool) -> Iterator[str]:
 
 def _folded(lead: str, text: str) -> Iterator[str]:
     """A line, and its rest below the lead where it is longer than a terminal is wide."""
-    from textwrap import wrap
-
-    rows = wrap(text, WIDTH - len(lead), break_long_words=False, break_on_hyphens=False)
-    for number, row in enumerate(rows or [""]):
-        yield (lead if number == 0 else " " * len(lead)) + row
+    row = ""
+    for word in text.split(" "):  # by hand: importing textwrap costs more than the whole report
+        if row and len(lead) + len(row) + 1 + len(word) > WIDTH:
+            yield (lead + row).rstrip()
+            lead, row = " " * len(lead), word
+        else:
+            row = f"{row} {word}" if row else word
+    yield (lead + row).rstrip()
 
 
 def _limited(rows: Any, limit: int, everything: bool) -> Iterator[Any]:
