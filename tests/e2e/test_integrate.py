@@ -90,10 +90,10 @@ def test_a_lock_that_promises_another_tree_is_told(project: Project) -> None:
     assert said.document["matches"] is False
 
 
-def test_what_is_not_locked_or_has_no_heads(project: Project) -> None:
+def test_what_is_nowhere_or_has_no_heads(project: Project) -> None:
     project.flake(1)
     said = project.run("integrate", "rel.lib")
-    assert (said.status, "E-LOCK-MISSING" in said.err) == (4, True)
+    assert (said.status, "E-REF-MISSING" in said.err) == (4, True)
     assert project.run("integrate", "rel.nothing").status == 2
     assert project.run("integrate", "--svg", "x").status == 2
     assert project.run("integrate", "--lock", "x").status == 2
@@ -139,7 +139,7 @@ def test_analyze_maps_and_draws(project: Project, tmp_path: Path) -> None:
 
 
 def conflicting(project: Project) -> None:
-    """Two heads that go on one after the other, then a newer first one that stops the second."""
+    """A pinned head, and one that the flake adds and that does not go on after it."""
     origin, base = project.origin, project.base
     origin.pull(1, {"a.txt": line(1, "one")}, [base])
     origin.pull(2, {"a.txt": line(1, "two"), "b.txt": "b\n"}, [base])
@@ -148,14 +148,42 @@ def conflicting(project: Project) -> None:
     project.flake(1, 2)
 
 
-def test_a_conflict_leaves_the_output_open_and_integrate_explains(project: Project) -> None:
+def test_a_conflict_that_lock_refuses_is_explained_and_resolved(
+    project: Project, tmp_path: Path
+) -> None:
     conflicting(project)
-    said = project.run("lock")
-    assert "PR #2 conflicts" in said.out + said.err
     lock = project.path / "flake-like.lock"
-    heads = f'{{number = 2, head = "{project.origin.pulls[2]}", disposition = "merged"}}'
-    text = lock.read_text()
-    assert "conflicts" in text or heads not in text
+    before = lock.read_text()
+    said = project.run("lock")
+    assert said.status == 4 and "PR #2 conflicts" in said.out + said.err
+    assert lock.read_text() == before
+    stopped = project.run("integrate", "rel.lib")
+    assert stopped.status == 4
+    assert "PR #2 collides with #1" in stopped.out
+    assert "smallest set that cannot stand together: #1, #2" in stopped.out
+    mapped = project.ok("integrate", "rel.lib", "--analyze").out
+    assert "#1  collides with #2" in mapped and "#2  collides with #1" in mapped
+    answer = tmp_path / "answer"
+    answer.write_text(line(1, "one and two"))
+    project.ok("integrate", "rel.lib", "--resolve", f"a.txt={answer}", "--author", "Ann",
+               "--reason", "both lines are wanted")  # fmt: skip
+    tried = project.ok("--json", "integrate", "rel.lib").document
+    assert tried["pinned"] is False and tried["matches"] is None
+    assert tried["heads"][1]["resolved"] == ["a.txt"]
+    assert "not pinned yet" in project.ok("integrate", "rel.lib").out
+    project.ok("lock")
+    pinned = project.ok("--json", "integrate", "rel.lib").document
+    assert pinned["pinned"] is True and pinned["matches"] is True
+    assert pinned["tree"] == tried["tree"]
+
+
+def test_a_stack_without_a_lock_is_integrated_where_its_refs_are_now(project: Project) -> None:
+    project.origin.pull(1, {"a.txt": line(1, "one")}, [project.base])
+    project.flake(1)
+    tried = project.ok("--json", "integrate", "rel.lib").document
+    assert not (project.path / "flake-like.lock").exists()
+    project.ok("lock")
+    assert project.ok("--json", "integrate", "rel.lib").document["tree"] == tried["tree"]
 
 
 def test_resolutions_are_recorded_used_pinned_and_void_when_a_side_moves(

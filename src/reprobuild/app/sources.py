@@ -10,6 +10,7 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.adapters.fetch.settings import FetchSettings
+    from reprobuild.adapters.git.discovery import GitDiscovery
     from reprobuild.adapters.git.sources import GitSources
     from reprobuild.app.run import Run
     from reprobuild.core.digest import Digest
@@ -75,17 +76,22 @@ class Sources:
         """What makes pins, over the real world."""
         from reprobuild.adapters.fetch.discovery import Discovery
         from reprobuild.adapters.fetch.project import ProjectDiscovery
-        from reprobuild.adapters.git.discovery import GitDiscovery
-        from reprobuild.adapters.git.fetcher import GitPinner
-        from reprobuild.core.integration.flakerefs import refs_of
         from reprobuild.engine.pinning import Pinner
 
-        self.git_sources.cache.expect(refs_of(self._run.project.flake))
         files = Discovery(self.fetch_settings, report=self._run.reporter)
         return Pinner(
             files=ProjectDiscovery(files, self._run.store, self._run.flake_dir),
-            git=GitDiscovery(GitPinner(self.git_sources), self._run.flake_dir),
+            git=self.git_discovery(),
         )
+
+    def git_discovery(self) -> GitDiscovery:
+        """What says where the flake's refs are, and what its heads give."""
+        from reprobuild.adapters.git.discovery import GitDiscovery
+        from reprobuild.adapters.git.fetcher import GitPinner
+        from reprobuild.core.integration.flakerefs import refs_of
+
+        self.git_sources.cache.expect(refs_of(self._run.project.flake))
+        return GitDiscovery(GitPinner(self.git_sources), self._run.flake_dir)
 
     def capture_checkout(self, directory: Path) -> Digest:
         """Stores a user's local checkout, for `--override`."""

@@ -19,6 +19,7 @@ _FILE = click.Path(path_type=Path)
 
 
 @click.command()
+@click.argument("more", nargs=-1, type=_FILE, metavar="[FILE]...")
 @click.option(
     "--from-lock",
     "locks",
@@ -52,6 +53,7 @@ _FILE = click.Path(path_type=Path)
 @click.pass_obj
 def init(
     app: App,
+    more: tuple[Path, ...],
     locks: tuple[Path, ...],
     manifests: tuple[Path, ...],
     contract: Path | None,
@@ -60,8 +62,17 @@ def init(
 ) -> None:
     """Write flake-like.toml, and a file for each component, into this directory (or -C DIR).
 
-    Existing files are never overwritten.
+    Existing files are never overwritten. FILEs are further ones of the form that was named:
+    `init --from-lock */integration.lock.json`.
     """
+    if more and bool(locks) == bool(manifests):
+        raise ReprobuildError(
+            "E-USAGE",
+            f"is {more[0]} a lock or a manifest? name its form",
+            hint="write --from-lock or --from-manifest before each file",
+        )
+    locks += more if locks else ()
+    manifests += more if manifests else ()
     imported = _gather(locks, manifests, contract, forge, output_name)
     directory = (app.settings.directory or Path.cwd()).absolute()
     written = app.resolver.new_project(directory, imported)

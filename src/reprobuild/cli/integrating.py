@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,20 +15,9 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
-    from reprobuild.core.encoding import Value
     from reprobuild.core.graph import Graph
-    from reprobuild.core.integration.model import IntegrationSpec
     from reprobuild.engine.integrate import StackMap
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """One component's source: where it is, what is asked for, and the tree the lock promises."""
-
-    component: str
-    origin: Mapping[str, Value]
-    spec: IntegrationSpec
-    tree: str
+    from reprobuild.engine.stacks import DeclaredStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +26,14 @@ class Question:
 
     app: App
     installable: str
-    subjects: tuple[Subject, ...]
+    subjects: tuple[DeclaredStack, ...]
 
     @classmethod
     def ask(cls, app: App, text: str) -> Question:
-        """From `[DIR#]OUTPUT[.COMPONENT]`; raises E-LOCK-MISSING, E-USAGE."""
+        """From `[DIR#]OUTPUT[.COMPONENT]`; raises E-USAGE, and as `declared_stack`."""
         from reprobuild.cli.options import in_flake
         from reprobuild.core.installable import parse_installable
-        from reprobuild.core.integration.model import IntegrationSpec
-        from reprobuild.core.origins import integrated_source
+        from reprobuild.engine.stacks import declared_stack
 
         app, (name,) = in_flake(app, (text,))
         flake, lock = app.project.flake, app.project.lock
@@ -58,24 +47,14 @@ class Question:
                 f"{installable} has no source with heads",
                 hint="components with one: " + (", ".join(sorted(output.sources)) or "none"),
             )
-        pinned = lock.outputs.get(installable.output) if lock is not None else None
+        git, reviewed = app.sources.git_discovery(), app.resolutions.load()
         subjects = []
         for component in wanted:
-            source = output.sources[component]
-            pin = pinned.sources.get(component) if pinned is not None else None
-            if pin is None:
-                raise ReprobuildError(
-                    "E-LOCK-MISSING",
-                    f"the source of {installable.output}.{component} is not pinned",
-                    component=component,
-                )
-            derivation = integrated_source(component, flake.inputs[source.input], source, pin)
-            spec = IntegrationSpec.parse(derivation.origin)
-            spec = replace(spec, resolutions=app.resolutions.load())
-            subjects.append(Subject(component, derivation.origin, spec, pin.tree))
+            found = declared_stack(flake, lock, installable.output, component, git)
+            subjects.append(replace(found, spec=replace(found.spec, resolutions=reviewed)))
         return cls(app, str(installable), tuple(subjects))
 
-    def _single(self, what: str) -> Subject:
+    def _single(self, what: str) -> DeclaredStack:
         if len(self.subjects) != 1:
             names = ", ".join(s.component for s in self.subjects)
             raise ReprobuildError(
@@ -107,20 +86,23 @@ class Question:
             done = outcome.integration
             documents[subject.component] = {
                 **done.document(),
-                "matches": done.tree.hex == subject.tree,
+                "matches": None if subject.tree is None else done.tree.hex == subject.tree,
+                "pinned": subject.pinned,
             }
             if not self.app.json:
                 click.echo(f"{subject.component}: base {subject.spec.base}")
                 for line in integration_text(subject.spec, done):
                     click.echo(line)
+                if not subject.pinned:
+                    click.echo("not pinned yet: `reprobuild lock` writes this down")
         if self.app.json:
             whole = next(iter(documents.values())) if len(documents) == 1 else {}
             click.echo(json.dumps({**whole, "components": documents}, indent=2))
-        wrong = [name for name, document in documents.items() if not document["matches"]]
+        wrong = [name for name, document in documents.items() if document["matches"] is False]
         if wrong and not self.app.json:
             raise ReprobuildError(
                 "E-TREE-MISMATCH",
-                "the lock promises other trees for " + ", ".join(wrong),
+                "other trees are promised for " + ", ".join(wrong),
                 components=wrong,
             )
         return 4 if wrong else 0
@@ -139,7 +121,7 @@ class Question:
         )
         return print_map(self.app, found, subject.component, svg)
 
-    def _newer_base(self, subject: Subject) -> Any:
+    def _newer_base(self, subject: DeclaredStack) -> Any:
         """Where the base is now, when that can be said without a network or with it."""
         ref = str(subject.origin.get("ref") or "")
         if subject.origin.get("kind") != "git" or not ref:
@@ -217,7 +199,8 @@ class Question:
         graph, targets = evaluate(self.app, [self.installable])
         start = next(iter(targets[0].located.values())).drv
         grade = Isolation(isolation)
-        limits = Limits(jobs=2, cores=2, memory=int(machine_memory() * 0.85))
+        cores = len(os.sched_getaffinity(0))
+        limits = Limits(jobs=cores, cores=cores, memory=int(machine_memory() * 0.85))
 
         def realize(graph: Graph, target: Digest) -> object:
             return self.app.building.realizer(grade).realize(graph, [target], Wishes(grade, limits))

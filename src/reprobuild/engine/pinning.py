@@ -181,7 +181,7 @@ class Pinner:
         self, declared: GitInput | FixtureInput, wanted: Source, known: PinnedSource | None
     ) -> PinnedSource:
         """Pins a component's source. What `known` says of base and heads stays as it is."""
-        pin = self.git.source(declared, _request(declared, wanted, known))
+        pin = self.git.source(declared, source_request(declared, wanted, known))
         integration = pin.integration
         if wanted.tree is not None and wanted.tree != integration.tree.hex:
             raise ReprobuildError(
@@ -238,9 +238,10 @@ def _pinned_file(pin: FilePin) -> PinnedFile:
     )
 
 
-def _request(
+def source_request(
     declared: GitInput | FixtureInput, wanted: Source, known: PinnedSource | None
 ) -> SourceRequest:
+    """What has to be pinned of a component's source; what `known` says of it stays as it is."""
     ref = wanted.base or declared.ref
     base = wanted.base_commit or (known.base if known and known.base_ref == ref else None)
     before = {head.number: head.head for head in known.heads} if known else {}

@@ -34,7 +34,9 @@ def root_of(graph: Graph, target: Digest) -> Input:
         if node.builder == SANDBOX:
             return next(entry for entry in node.inputs if entry.at == "/")
     raise ReprobuildError(
-        "E-USAGE", "nothing of this component is built in a sandbox, so there is no root to run in"
+        "E-USAGE",
+        "nothing of this component is built in a sandbox, so there is no root to run in",
+        hint="give the component a step with a `root` (docs/language.md), as its build will have",
     )
 
 

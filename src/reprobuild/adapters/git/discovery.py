@@ -7,7 +7,7 @@ from pathlib import Path
 from reprobuild.adapters.git.fetcher import GitPinner
 from reprobuild.core.digest import Digest, GitOid
 from reprobuild.core.flake import FixtureInput, GitInput
-from reprobuild.core.integration.model import SourcePin, SourceRequest
+from reprobuild.core.integration.model import IntegrationSpec, SourcePin, SourceRequest
 
 
 class GitDiscovery:
@@ -32,6 +32,12 @@ class GitDiscovery:
         if isinstance(declared, FixtureInput):
             return self._pinner.pin_fixture(declared.path, request)
         return self._pinner.pin_git(request)
+
+    def spec(self, declared: GitInput | FixtureInput, request: SourceRequest) -> IntegrationSpec:
+        """Every commit filled in, and nothing integrated."""
+        if isinstance(declared, FixtureInput):
+            return self._pinner.fixture_spec(declared.path, request)[0]
+        return self._pinner.git_spec(request)[0]
 
     def text(self, declared: FixtureInput) -> Digest:
         """The digest of a fixture's text, read once."""

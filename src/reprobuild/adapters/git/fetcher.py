@@ -80,25 +80,36 @@ class GitPinner:
         """What refs point to, in one `ls-remote`."""
         return self._sources.cache.resolve(url, refs)
 
+    def git_spec(self, request: SourceRequest) -> tuple[IntegrationSpec, dict[str, GitOid]]:
+        """Every commit of a repository's stack, and the refs that were looked up for it.
+
+        Raises E-REF-MISSING, E-OFFLINE, E-GIT-FETCH.
+        """
+        wanted = refs_wanted(request)
+        refs = self.resolve(request.url, wanted) if wanted else {}
+        return pinned_spec(request, refs), refs
+
+    def fixture_spec(
+        self, path: str, request: SourceRequest
+    ) -> tuple[IntegrationSpec, dict[str, GitOid]]:
+        """As `git_spec`, of a fixture at `path` (relative to the flake)."""
+        from reprobuild.adapters.git.cache import read_refs
+
+        refs = read_refs(self._sources.fixture_repository(path), refs_wanted(request))
+        return pinned_spec(request, refs), refs
+
     def pin_git(self, request: SourceRequest) -> SourcePin:
         """Pins base, heads and the integration tree of a repository.
 
         Raises E-REF-MISSING, E-CONFLICT, E-OFFLINE, E-GIT-FETCH.
         """
-        wanted = refs_wanted(request)
-        refs = self.resolve(request.url, wanted) if wanted else {}
-        spec = pinned_spec(request, refs)
         origin: dict[str, Value] = {"kind": "git", "url": request.url}
-        return self._pin(origin, spec, refs, request)
+        return self._pin(origin, *self.git_spec(request), request)
 
     def pin_fixture(self, path: str, request: SourceRequest) -> SourcePin:
         """Pins a fixture at `path` (relative to the flake); the request's url is not looked at."""
-        from reprobuild.adapters.git.cache import read_refs
-
-        made = self._sources.fixture_repository(path)
-        refs = read_refs(made, refs_wanted(request))
         origin: dict[str, Value] = {"kind": "fixture", "path": path}
-        return self._pin(origin, pinned_spec(request, refs), refs, request)
+        return self._pin(origin, *self.fixture_spec(path, request), request)
 
     def _pin(
         self,

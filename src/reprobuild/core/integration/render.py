@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from reprobuild.core.integration.absorb import Absorption
 from reprobuild.core.integration.algebra import COLLIDE, COMMUTE, Algebra
@@ -76,18 +76,27 @@ def _cut(line: str) -> str:
     return line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
 
 
+def _numbers(numbers: Sequence[int]) -> str:
+    return ", ".join(f"#{n}" for n in numbers)
+
+
 def algebra_text(found: Algebra, absorbed: list[Absorption]) -> Iterator[str]:
     """The stack's map."""
     states = {a.number: a for a in absorbed}
     for head in found.heads:
         notes = []
         if found.needs.get(head.number):
-            notes.append("needs " + ", ".join(f"#{n}" for n in found.needs[head.number]))
+            notes.append("needs " + _numbers(found.needs[head.number]))
+        needed_by = [h.number for h in found.heads if head.number in found.needs.get(h.number, ())]
+        if needed_by:
+            notes.append("is needed by " + _numbers(needed_by))
+        others: dict[str, list[int]] = {}
         for pair in found.pairs:
-            if head.number != pair.second or pair.relation == COMMUTE:
-                continue
-            verb = "collides with" if pair.relation == COLLIDE else "order matters with"
-            notes.append(f"{verb} #{pair.first}")
+            if pair.relation != COMMUTE and head.number in (pair.first, pair.second):
+                verb = "collides with" if pair.relation == COLLIDE else "order matters with"
+                other = pair.first if head.number == pair.second else pair.second
+                others.setdefault(verb, []).append(other)
+        notes += [f"{verb} {_numbers(numbers)}" for verb, numbers in others.items()]
         state = states.get(head.number)
         if state is not None and state.state == "absorbed":
             notes.append("its content is in the base already")
@@ -102,7 +111,7 @@ def algebra_text(found: Algebra, absorbed: list[Absorption]) -> Iterator[str]:
             yield f"  without #{without.number}: #{without.fails_at} does not go on"
         else:
             yield f"  without #{without.number}: tree {without.tree}"
-    core = ", ".join(f"#{n}" for n in found.core) or "no head"
+    core = _numbers(found.core) or "no head"
     yield f"order-independent core: {core}; tree {found.core_tree}"
     if found.tree is not None:
         yield f"tree of the whole stack: {found.tree}"
