@@ -38,6 +38,7 @@ IMPURE = {
 # Where each third-party library lives: files or folders below the package.
 HOMES: dict[str, tuple[str, ...]] = {
     "blake3": ("core.digest", "adapters.store"),
+    "buildstream": ("adapters.remote",),
     "click": ("cli",),
     "cryptography": ("adapters.keys",),
     "cyclonedx": ("adapters.sbom",),
@@ -46,6 +47,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "elftools": ("adapters.elf",),
     "docker": ("adapters.docker", "adapters.fetch.registry"),  # the latter: docker login's keys
     "git": ("adapters.git",),
+    "grpc": ("adapters.remote",),
     "installer": ("adapters.builders.wheel",),
     "license_expression": ("adapters.sbom",),
     "lz4": ("adapters.cubin",),
@@ -66,6 +68,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "urllib3": ("adapters.fetch.http", "adapters.docker"),
     "zstandard": (
         "adapters.builders",
+        "adapters.remote",
         "adapters.oci.zstdstream",
         "adapters.bundle",
         "adapters.cubin",
@@ -74,7 +77,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 
 # What a run that has nothing to do must not pay for.
 HEAVY = {
-    *("docker", "git", "grpc", "networkx", "pydantic", "tomlkit", "requests", "rich", "debian"),
+    *("docker", "git", "grpc", "buildstream", "networkx", "pydantic", "tomlkit", "requests", "rich", "debian"),
     *("packaging", "pypi_simple", "installer", "zipfile", "tarfile", "asyncio", "email", "http"),
 }
 

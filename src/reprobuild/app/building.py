@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from reprobuild.engine.narrow import Narrower
     from reprobuild.engine.plan import Plan
     from reprobuild.engine.realize import Realizer
+    from reprobuild.engine.remote import Elsewhere
+    from reprobuild.engine.remote_cache import SharedCache
 
 
 MINIMUM_SPACE = 512 * 2**20
@@ -32,11 +34,14 @@ class Building:
         """What makes single derivations, over the real world."""
         from reprobuild.adapters.builders import builtins
         from reprobuild.adapters.sandbox.executor import BubblewrapExecutor
+        from reprobuild.core.derivation import Isolation
         from reprobuild.engine.build import Builder
 
+        # `remote` is what others may do; what is built here has no reason to be less than full.
+        grade = Isolation.FULL if isolation is Isolation.REMOTE else isolation
         return Builder(
             content=self._run.store,
-            executor=BubblewrapExecutor(isolation, self._run.settings.runtime_dir),
+            executor=BubblewrapExecutor(grade, self._run.settings.runtime_dir),
             fetcher=self._sources.fetchers,
             builtins=builtins(),
             reporter=self._run.reporter,
@@ -46,10 +51,18 @@ class Building:
             keep_failed=keep_failed,
         )
 
-    def realizer(self, isolation: Isolation, *, keep_failed: bool = False) -> Realizer:
-        """The realize use case, over the real world."""
+    def realizer(
+        self,
+        isolation: Isolation,
+        *,
+        keep_failed: bool = False,
+        elsewhere: Elsewhere | None = None,
+        shared: SharedCache | None = None,
+    ) -> Realizer:
+        """The realize use case, over the real world; `elsewhere` and `shared` from app.remote."""
         from reprobuild.adapters.sandbox.memory import available_memory
         from reprobuild.engine.realize import Realizer
+        from reprobuild.engine.remote_cache import NoCache
 
         return Realizer(
             content=self._run.store,
@@ -63,6 +76,8 @@ class Building:
             judge=lambda first, second: self._kernels.verdict(
                 first.outputs, second.outputs
             ).lines(),
+            elsewhere=elsewhere,
+            shared=shared or NoCache(),
         )
 
     @cached_property
@@ -84,8 +99,11 @@ class Building:
         self._run.closers.append(history.close)
         return history
 
-    def check_before(self, plan: Plan, graph: Graph, isolation: Isolation) -> None:
-        """Before anything is begun: the sandbox can be had, and the disk has room.
+    def check_before(
+        self, plan: Plan, graph: Graph, isolation: Isolation, *, here: bool = True
+    ) -> None:
+        """Before anything is begun: the sandbox can be had, if builds are made `here`, and the
+        disk has room.
 
         Raises E-SANDBOX…, E-DISK-SPACE.
         """
@@ -95,7 +113,7 @@ class Building:
         fetches, builds = plan.of(Deed.FETCH), plan.of(Deed.BUILD)
         if not fetches and not builds:
             return
-        if any(graph.nodes[step.drv].builder == SANDBOX for step in builds):
+        if here and any(graph.nodes[step.drv].builder == SANDBOX for step in builds):
             self.builder(isolation).executor.probe()
         sizes = [graph.nodes[step.drv].origin.get("size") for step in fetches]
         download = sum(size for size in sizes if isinstance(size, int))

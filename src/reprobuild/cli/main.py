@@ -17,6 +17,7 @@ from reprobuild.errors import Exit, ReprobuildError
 
 COMMANDS = {
     "audit": "audit:audit",
+    "cluster": "cluster:cluster",
     "completion": "completion:completion",
     "compose": "compose:compose",
     "diff": "diff:diff",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reprobuild.core.derivation import Isolation
     from reprobuild.core.graph import Graph
     from reprobuild.engine.realize import Realized, Wishes
+    from reprobuild.engine.remote import Elsewhere
 
 
 class _Realize(click.Command):
@@ -44,12 +45,19 @@ class _Realize(click.Command):
 @click.option(
     "--substituter", multiple=True, metavar="URL", help="A binary cache to ask, in this order."
 )
+@click.option("--remote", metavar="URL", help="Build on servers: grpc[s]://HOST:PORT[,…].")
+@click.option(
+    "--remote-jobs",
+    type=click.IntRange(1),
+    help="Builds at once on each (default: as many as it takes).",
+)
+@click.option("--no-local", is_flag=True, help="Run no build here, whatever becomes of --remote.")
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Builds at once (default: cores).")
 @click.option("--cores", type=click.IntRange(1), help="Cores to use (default: all).")
 @click.option("--memory", metavar="SIZE", help="Memory to use (default: 85 % of the machine's).")
 @click.option(
     "--isolation",
-    type=click.Choice(["full", "host-toolchain", "none"]),
+    type=click.Choice(["full", "remote", "host-toolchain", "none"]),
     help="The grade to build with (default: what the release requires).",
 )
 @click.option("--keep-going", is_flag=True, help="After a failure, go on with what can be made.")
@@ -61,7 +69,8 @@ def realize(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
     """Make outputs exist: reuse, fetch, integrate, build."""
     app, names = in_flake(app, installables)
     plain = not any(options[o] for o in ("dry_run", "check", "from_source", "out_link", "override"))
-    wishes = {"isolation": options["isolation"]}
+    grade = options["isolation"] or ("remote" if options["remote"] else None)
+    wishes = {"isolation": grade}
     if plain:
         document = _remembered(app, names, wishes)
         if document is not None:
@@ -111,21 +120,27 @@ def _realize(
         located = {name: place for target in targets for name, place in target.located.items()}
         drvs = [place.drv for place in located.values()]
         required = _required(app, [t.installable.output for t in targets])
-        isolation = Isolation(options["isolation"]) if options["isolation"] else required
+        isolation = Isolation(wishes["isolation"]) if wishes["isolation"] else required
+        away = _elsewhere(app, isolation, options)
         images = [t.installable.output for t in targets if t.evaluation.image is not None]
         hold_to_isolation(app, images, isolation.value)
         wish = _wishes(graph, drvs, isolation, options)
-        realizer = app.building.realizer(isolation, keep_failed=options["keep_failed"])
+        realizer = app.building.realizer(
+            isolation, keep_failed=options["keep_failed"], elsewhere=away
+        )
         if options["dry_run"]:
             return _dry_run(realizer.plan(graph, drvs, wish), graph)
         caches = substitution(app, () if options["from_source"] else options["substituter"])
         caches.prefetch(graph, drvs, isolation)
-        app.building.check_before(realizer.plan(graph, drvs, wish), graph, isolation)
+        here = away is None or away.fallback
+        app.building.check_before(realizer.plan(graph, drvs, wish), graph, isolation, here=here)
         again = options["from_source"] or options["check"] is not None
         known = known_outputs(app.store, graph.nodes) if again else {}
         with _what_next(graph, targets):
             done = realizer.realize(graph, drvs, wish)
         answer = _answer(app, targets, done)
+        if away is not None:
+            answer["remote"] = away.document()
         if options["substituter"]:
             answer["substituted"] = {"notes": caches.notes, "taken": len(caches.taken)}
         for name in images:
@@ -145,6 +160,29 @@ def _realize(
         answer["compared"] = compared.document()
         require_equal(compared)
     return answer
+
+
+def _elsewhere(app: App, isolation: Isolation, options: Mapping[str, Any]) -> Elsewhere | None:
+    """Other machines, where some are named; raises E-USAGE for what does not go together."""
+    from reprobuild.core.derivation import Isolation
+
+    if not options["remote"]:
+        for option in ("no_local", "remote_jobs"):
+            if options[option]:
+                word = option.replace("_", "-")
+                raise ReprobuildError("E-USAGE", f"--{word} says nothing without --remote URL")
+        return None
+    if isolation is not Isolation.REMOTE:
+        raise ReprobuildError(
+            "E-USAGE",
+            f"--remote does not go with --isolation {isolation.value}: what other machines make "
+            "is of grade remote",
+        )
+    if options["dry_run"]:
+        return None
+    return app.remoting.elsewhere(
+        options["remote"], jobs=options["remote_jobs"] or 0, fallback=not options["no_local"]
+    )
 
 
 @contextmanager

@@ -156,3 +156,44 @@ def _number(number: int, value: int) -> bytes:
 _MTIME = _field(2, _number(1, MTIME))
 _PROPERTIES_6 = _field(6, _MTIME)
 _PROPERTIES_5 = _field(5, _MTIME)
+
+
+def split_tree(data: bytes) -> tuple[bytes, list[bytes]]:
+    """The bytes of a Tree message's root and of its children.
+
+    As they are: a Directory is named by its bytes, and parsing and writing again may give others.
+    Raises ValueError for what is no such message.
+    """
+    root, children, position = b"", [], 0
+    while position < len(data):
+        key, position = _read_varint(data, position)
+        if key & 7 != 2:
+            raise ValueError(f"a field of wire type {key & 7}")
+        size, position = _read_varint(data, position)
+        if position + size > len(data):
+            raise ValueError("cut short")
+        body = data[position : position + size]
+        position += size
+        if key >> 3 == 1:
+            root = body
+        elif key >> 3 == 2:
+            children.append(body)
+    return root, children
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if position >= len(data) or shift > 63:
+            raise ValueError("cut short")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+
+
+def tree(root: bytes, children: Iterable[bytes]) -> bytes:
+    """A Tree message of Directory messages."""
+    return _field(1, root) + b"".join(_field(2, child) for child in children)

@@ -1,0 +1,284 @@
+"""Runs closed builds on servers (engine.remote.RemoteExecutor): who gets what, and what then.
+
+An attempt that fails for the server's sake is made again on another one; one that takes far longer
+than the last time is raced by a second; a server that gives false content, or whose workers do not
+run actions as they must, is not asked any more, and is named.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import BinaryIO
+
+from reprobuild.adapters.remote.attempt import Attempt, Finished, Timeout, Unfit, write_log
+from reprobuild.adapters.remote.naming import Namer
+from reprobuild.adapters.remote.nodes import Node, Nodes
+from reprobuild.adapters.remote.prepare import Prepared, prepare
+from reprobuild.adapters.remote.server import Trouble
+from reprobuild.adapters.remote.watch import Watch
+from reprobuild.core.remote.action import RemoteAction, RemoteOutcome
+from reprobuild.errors import ReprobuildError
+from reprobuild.ports import Reporter
+
+FAILURES = 6
+"""Times that servers may fail at an action, while they answer, before it is theirs to blame."""
+
+HEDGE = 3.0
+HEDGE_LEAST = 10.0
+"""A second server is asked after so many times the expected duration, and not before so many
+seconds: what is short is not worth it."""
+
+
+class ReapiExecutor:
+    """`patience`: seconds to wait for a server when none answers."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        namer: Namer,
+        reporter: Reporter,
+        *,
+        patience: float,
+        hedge: float = HEDGE,
+        hedge_least: float = HEDGE_LEAST,
+    ) -> None:
+        self._nodes, self._namer, self._reporter = nodes, namer, reporter
+        self._patience, self._hedge, self._hedge_least = patience, hedge, hedge_least
+        self._pool = ThreadPoolExecutor(2 * nodes.most, "remote")
+        self._watch: Watch | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def most(self) -> int:
+        """What `slots` never exceeds."""
+        return self._nodes.most
+
+    def slots(self) -> int:
+        """How many builds may be under way now."""
+        return self._nodes.slots()
+
+    def close(self) -> None:
+        """Ends everything."""
+        if self._watch is not None:
+            self._watch.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for node in self._nodes.nodes:
+            node.uploader.close()
+            node.downloader.close()
+            node.server.close()
+
+    def run(self, action: RemoteAction, log: BinaryIO, cancel: threading.Event) -> RemoteOutcome:
+        """Runs it to its end; see `engine.remote.RemoteExecutor`."""
+        with self._lock:
+            if self._watch is None:
+                self._watch = Watch(cancel)
+        properties = self._nodes.nodes[0].server.access.properties
+        race = _Race(self, action, prepare(action, self._namer, properties), cancel, self._watch)
+        try:
+            finished = race.run()
+        except Timeout:
+            return RemoteOutcome("timeout", 0, {}, race.last, attempts=race.count)
+        except ReprobuildError as error:
+            if cancel.is_set():
+                return RemoteOutcome("interrupted", 0, {}, race.last, attempts=race.count)
+            error.facts.setdefault("derivation", action.label)
+            raise
+        write_log(log, finished)
+        status = finished.status
+        killed = 128 < status < 160
+        return RemoteOutcome(
+            reason="" if not status else "signal" if killed else "exit",
+            status=status - 128 if killed else status,
+            outputs=finished.outputs,
+            node="" if finished.cached else finished.worker,
+            cached=finished.cached,
+            duration_ms=round(finished.ran * 1000),
+            queued_ms=round(finished.queued * 1000),
+            uploaded=finished.uploaded,
+            downloaded=finished.downloaded,
+            attempts=race.count,
+            notes=(*finished.notes, *race.notes),
+        )
+
+
+class _Race:
+    """All attempts at one action, until one comes back."""
+
+    def __init__(
+        self,
+        executor: ReapiExecutor,
+        action: RemoteAction,
+        prepared: Prepared,
+        cancel: threading.Event,
+        watch: Watch,
+    ) -> None:
+        self._executor, self._action, self._prepared = executor, action, prepared
+        self._nodes, self._cancel, self._watch = executor._nodes, cancel, watch
+        self._running: dict[Future[Finished], Attempt] = {}
+        self._avoid: set[str] = set()
+        self._failures = 0
+        self._quiet_since = time.monotonic()
+        self._skip_cache = action.fresh
+        self.count = 0
+        self.last = ""
+        self.notes: list[str] = []
+
+    def run(self) -> Finished:
+        """The first answer that counts."""
+        try:
+            while True:
+                if not self._running:
+                    self._start(self._wait_for_node())
+                done, _ = wait(self._running, self._hedge_in(), FIRST_COMPLETED)
+                if not done:
+                    self._start_second()
+                for future in done:
+                    attempt = self._running.pop(future)
+                    self._nodes.give(attempt.node)
+                    finished = self._settle(attempt, future)
+                    if finished is not None:
+                        return finished
+        finally:
+            for future, attempt in self._running.items():
+                attempt.give_up("another one was faster")
+                self._nodes.give(attempt.node)
+                future.cancel()
+
+    # -- starting ----------------------------------------------------------------------------
+
+    def _start(self, node: Node) -> None:
+        prepared = self._prepared
+        if self._running:
+            prepared = prepared.salted(f"hedge {self.count}".encode())
+        self.count += 1
+        self.last = node.name
+        attempt = Attempt(
+            node,
+            prepared,
+            self._action.outputs,
+            self._action.hints.output_limit,
+            self._skip_cache,
+            self._cancel,
+        )
+        self._watch.add(attempt)
+        self._running[self._executor._pool.submit(self._attempt, attempt)] = attempt
+
+    def _attempt(self, attempt: Attempt) -> Finished:
+        try:
+            return attempt.run()
+        finally:
+            self._watch.remove(attempt)
+
+    def _start_second(self) -> None:
+        others = frozenset(a.node.name for a in self._running.values()) | self._avoid
+        node = self._nodes.take(others, urgent=False)
+        if node is not None:
+            slow = next(iter(self._running.values())).node.name
+            self.notes.append(f"{slow} was slow; {node.name} was asked as well")
+            self._start(node)
+
+    def _hedge_in(self) -> float | None:
+        """Seconds until a second server is asked; None when that is not to be."""
+        expected = self._action.expected_ms / 1000
+        if not expected or len(self._running) > 1:
+            return None
+        (attempt,) = self._running.values()
+        due = max(self._executor._hedge_least, self._executor._hedge * expected)
+        return max(1.0, due - (time.monotonic() - attempt.started))
+
+    def _wait_for_node(self) -> Node:
+        while True:
+            self._go_on()
+            node = self._nodes.take(frozenset(self._avoid))
+            if node is not None:
+                return node
+            soon = self._nodes.soonest()
+            if soon is None:
+                raise self._nobody()
+            if time.monotonic() - self._quiet_since + soon > self._executor._patience:
+                raise ReprobuildError(
+                    "E-REMOTE-LOST",
+                    f"no server answers any more; {self.last or 'none ever did'}"
+                    f"{' was the last' if self.last else ''}",
+                    node=self.last or None,
+                )
+            self._cancel.wait(max(0.05, soon))
+
+    def _nobody(self) -> ReprobuildError:
+        bans = self._nodes.bans()
+        return ReprobuildError(
+            "E-REMOTE-WORKER",
+            "no server is left to ask: "
+            + "; ".join(f"{node}: {reason}" for node, reason in sorted(bans.items())),
+            node=", ".join(sorted(bans)),
+        )
+
+    def _go_on(self) -> None:
+        if self._cancel.is_set():
+            raise ReprobuildError("E-INTERRUPTED", "stopped")
+
+    # -- what came of it ---------------------------------------------------------------------
+
+    def _settle(self, attempt: Attempt, future: Future[Finished]) -> Finished | None:
+        """The answer, or None when another attempt is to be made."""
+        node = attempt.node
+        try:
+            finished = future.result()
+        except Trouble as trouble:
+            self._failed(attempt, trouble)
+        except Unfit as error:
+            self._ban(node, error.reason)
+        except ReprobuildError as error:
+            if error.code != "E-REMOTE-LIED":
+                raise
+            if self._skip_cache:
+                self._ban(node, error.message.removeprefix(f"{node.name} "))
+            else:
+                # A result that was remembered, and whose content is gone since, is no lie.
+                self._skip_cache = True
+                self._note(error.message)
+        else:
+            self._nodes.good(node, queued=finished.queued, ran=finished.ran)
+            if not finished.cached:
+                return finished
+            return finished
+        return None
+
+    def _failed(self, attempt: Attempt, trouble: Trouble) -> None:
+        self._go_on()
+        node = attempt.node
+        if trouble.denied:
+            raise trouble.error()
+        if trouble.code == "RESOURCE_EXHAUSTED":
+            self._nodes.full(node)
+            self._quiet_since = time.monotonic()
+            return
+        self._note(
+            f"tried again: {trouble}" + (f" ({attempt.abandoned})" if attempt.abandoned else "")
+        )
+        self._avoid = {node.name}
+        if not trouble.gone and trouble.code not in ("FAILED_PRECONDITION", "NOT_FOUND"):
+            raise trouble.error()
+        if node.server.answers(2.0):
+            # It is there, and fails at this action; others may not.
+            self._failures += 1
+            self._quiet_since = time.monotonic()
+            if self._failures >= FAILURES:
+                error = trouble.error()
+                raise ReprobuildError(
+                    "E-REMOTE", error.message, node=node.name, status=trouble.code
+                )
+            self._cancel.wait(min(2.0, 0.1 * 2**self._failures))
+        else:
+            self._nodes.lost(node)
+
+    def _ban(self, node: Node, reason: str) -> None:
+        self._nodes.ban(node, reason)
+        self._avoid = {node.name}
+        self._note(f"{node.name} is not asked any more: {reason}")
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self._executor._reporter.emit("note", text=f"{self._action.label}: {text}")
