@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from reprobuild.core.diff.comparison import FileChange, FilesDiff
+from reprobuild.core.diff.composed import composed_stack
 from reprobuild.core.diff.hunks import BASE, Blame, Hunk, blame, hunks
 from reprobuild.core.diff.side import ComponentSide
 from reprobuild.core.diff.sources import Base
@@ -134,8 +135,13 @@ class _Look:
         if base.old == base.new or not base.old or not base.new:
             return base
         old, new = GitOid.parse(base.old), GitOid.parse(base.new)
-        between = self.repository.graph(old, [new]).parents
-        back = self.repository.is_ancestor(new, old)
+        try:
+            between = self.repository.graph(old, [new]).parents
+            back = self.repository.is_ancestor(new, old)
+        except ReprobuildError as error:
+            if error.code not in _ABSENT:
+                raise
+            return base  # history that was cut off: the trees can be compared all the same
         subjects = []
         for commit in list(between)[:20]:
             text = self.repository.commit(commit).message.split(b"\n", 1)[0]
@@ -162,7 +168,9 @@ class _Look:
         done = [self._integrated(c, r) for c, r in zip((self.old, self.new), self.read,
                                                        strict=True)]  # fmt: skip
         trees = GitOid.parse(self.old.tree), GitOid.parse(self.new.tree)
-        stacks = [_stack(side, spec) for side, spec in zip(done, (self.old, self.new), strict=True)]
+        stacks = [
+            self._stack(side, spec) for side, spec in zip(done, (self.old, self.new), strict=True)
+        ]
         known = stacks[0] is not None and stacks[1] is not None
         rows: list[FileChange] = []
         interesting = self._interesting()
@@ -180,6 +188,24 @@ class _Look:
         except ReprobuildError:
             return None
         return done if done.tree.hex == side.tree else None
+
+    def _stack(
+        self, done: Integration | None, side: ComponentSide
+    ) -> list[tuple[int, GitOid]] | None:
+        """(number, tree) after the base and each head; a source patch counts for nobody."""
+        if done is None or done.base_tree is None or side.spec is None:
+            return None
+        stack: list[tuple[int, GitOid]] | None
+        if side.spec.composition is not None:
+            stack = composed_stack(self.repository, side.spec)
+            if stack is None:
+                return None
+        elif len(done.tips) != len(side.spec.heads):
+            return None
+        else:
+            numbers = [head.number for head in side.spec.heads]
+            stack = [(BASE, done.base_tree), *zip(numbers, done.tips, strict=True)]
+        return stack if stack[-1][1] == done.tree else [*stack, (BASE, done.tree)]
 
     def _interesting(self) -> set[int]:
         before = {h.number: h.head for h in self.old.heads}
@@ -256,14 +282,3 @@ def _status(change: Change) -> str:
     if change.new is None:
         return "removed"
     return "mode" if change.old == change.new else "changed"
-
-
-def _stack(done: Integration | None, side: ComponentSide) -> list[tuple[int, GitOid]] | None:
-    """(number, tree) after the base and after each head; a source patch counts for nobody."""
-    if done is None or done.base_tree is None or side.spec is None:
-        return None
-    if len(done.tips) != len(side.spec.heads):
-        return None
-    numbers = [head.number for head in side.spec.heads]
-    stack = [(BASE, done.base_tree), *zip(numbers, done.tips, strict=True)]
-    return stack if stack[-1][1] == done.tree else [*stack, (BASE, done.tree)]
