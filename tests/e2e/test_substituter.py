@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from support.demo import Demo, needs_sandbox
+from support.registry import LOGIN, running
 
 pytestmark = needs_sandbox
 
@@ -76,6 +77,34 @@ def test_nothing_is_built_that_a_cache_has(maker: Demo, taker: Demo, cache: Path
     taker.verify()
     taker.json("store", "gc")
     assert taker.json("--offline", "realize")["counts"]["built"] == 0
+
+
+def test_a_registry_is_a_cache(maker: Demo, taker: Demo, tmp_path: Path) -> None:
+    """One that wants a login: whoever has one pushes, pulls and builds nothing."""
+    before = maker.json("realize")
+    (tmp_path / "registry").mkdir()
+    with running(tmp_path / "registry", login=True) as host:
+        url = f"oci://{host}/team/cache"
+        assert maker.run("--json", "push", "demo", url, status=10).error["code"] == "E-REGISTRY"
+        (tmp_path / "docker").mkdir()
+        login = {"auths": {host: {"auth": LOGIN}}}
+        (tmp_path / "docker/config.json").write_text(json.dumps(login))
+        maker.env["DOCKER_CONFIG"] = str(tmp_path / "docker")
+        first = maker.json("push", "demo", url)
+        assert first["cache"] == url
+        assert first["pushed"] > 8
+        again = maker.json("push", "demo", url)
+        assert (again["pushed"], again["present"]) == (0, first["pushed"])
+        # who may not read it builds
+        stranger = taker.run("--json", "pull", "demo", url, status=4).document
+        assert "wants a login" in stranger["error"]["hint"]
+        taker.env["DOCKER_CONFIG"] = str(tmp_path / "docker")
+        assert taker.json("pull", "demo.header", url)["taken"] == 1
+        after = taker.json("realize", "--substituter", url)
+    assert after["image"] == before["image"]
+    assert after["counts"]["built"] == after["counts"]["fetched"] == 0
+    assert after["substituted"]["notes"] == []
+    taker.verify()
 
 
 def test_over_http_and_asked_once(maker: Demo, taker: Demo, cache: Path) -> None:
