@@ -59,8 +59,8 @@ docs: $(RUN) ## what is generated: docs/errors.md
 	@$(BIN)/python -m reprobuild.errordocs > docs/errors.md.new
 	@mv docs/errors.md.new docs/errors.md
 
-bench: $(DEV) ## benchmarks; each prints what it measured
-	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+bench: $(DEV) ## benchmarks against other tools (nix-bin, busybox-static), in one table
+	@$(BIN)/python benchmarks $(BENCH)
 
 requirements: ## pin the Python packages anew (needs the package index; uses uv, in .uv)
 	@test -x .uv/bin/uv || { python3 -m venv .uv && .uv/bin/python -m pip install --quiet uv; }
