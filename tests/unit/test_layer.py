@@ -8,7 +8,7 @@ import tarfile
 import tracemalloc
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import pytest
 
@@ -355,10 +355,11 @@ class _Zeros(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int = -1) -> bytes:
-        count = min(size, self.left)
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), self.left)
+        buffer[:count] = bytes(count)
         self.left -= count
-        return bytes(count)
+        return count
 
 
 def test_a_large_file_streams(tmp_path: Path) -> None:

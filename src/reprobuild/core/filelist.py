@@ -39,10 +39,25 @@ class Listed:
     def line(self) -> bytes:
         """The line, with its end."""
         content = quote(self.target) if self.kind == LINK else self.content or NONE
-        return (
-            f"{self.kind} {self.mode:04o} {self.uid} {self.gid} {self.size} {content} "
-            f"{self.origin} {quote(self.path)}\n"
-        ).encode("ascii")
+        return line(
+            self.kind, self.mode, self.uid, self.gid, self.size, content, self.path, self.origin
+        )
+
+
+def line(
+    kind: str,
+    mode: int,
+    uid: int,
+    gid: int,
+    size: int,
+    content: str,
+    path: bytes,
+    origin: str = NONE,
+) -> bytes:
+    """An entry's line, with its end; `content` as it is written there (a link's target quoted)."""
+    return (f"{kind} {mode:04o} {uid} {gid} {size} {content} {origin} {quote(path)}\n").encode(
+        "ascii"
+    )
 
 
 def quote(path: bytes) -> str:

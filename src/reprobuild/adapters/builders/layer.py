@@ -39,7 +39,6 @@ from reprobuild.adapters.oci.tarstream import Overrides, tar_pieces
 from reprobuild.adapters.oci.zstdstream import check_zstd, zstd_stream
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value, encode
-from reprobuild.core.filelist import Listed
 from reprobuild.core.image import LAYER, LAYER_GZIP, LAYER_ZSTD
 from reprobuild.core.imagetar import Attributes
 from reprobuild.core.tree import Directory, Entry, File, Symlink
@@ -109,7 +108,7 @@ def build(
         Overrides(mtime, paths),
         compression,
         level,
-        listed=lambda entry: lines.append(entry.line()),
+        lines,
     )
     builder = TreeBuilder()
     builder.add(FILES, content.add_blob(io.BytesIO(b"".join(lines))))
@@ -193,26 +192,29 @@ def pack(
     overrides: Overrides,
     compression: str,
     level: int,
-    *,
-    listed: Callable[[Listed], None] | None = None,
+    lines: list[bytes] | None = None,
 ) -> tuple[dict[str, Value], File]:
-    """Stores the layer's blob, streamed; returns what layer.json says, and the blob."""
+    """Stores the layer's blob, streamed; returns what layer.json says, and the blob.
+
+    `lines` is told of every entry, as by `tar_pieces`.
+    """
     measure = Measure()
-    pieces = measure.over(tar_pieces(content, tree, overrides, listed))
+    pieces = measure.over(tar_pieces(content, tree, overrides, lines))
     if compression == "gzip":
         check_compressor()
         pieces = gzip_stream(pieces, level)
     elif compression == "zstd":
         check_zstd()
         pieces = zstd_stream(pieces)
-    reader = PieceReader(pieces)
+    packed = compression != "none"
+    reader = PieceReader(pieces, hashed=packed)
     try:
         blob = content.add_blob(cast(BinaryIO, reader))
     finally:
         reader.close()
     document: dict[str, Value] = {
         "diff_id": measure.sha256.hexdigest(),
-        "digest": reader.sha256.hexdigest(),
+        "digest": (reader if packed else measure).sha256.hexdigest(),
         "media_type": MEDIA[compression],
         "size": reader.size,
         "uncompressed_size": measure.size,

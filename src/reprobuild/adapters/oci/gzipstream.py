@@ -14,6 +14,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from reprobuild.errors import ReprobuildError
 
+Piece = bytes | bytearray
+"""A part of a stream, which nobody changes once it was handed on."""
+
 MEMBER = 2**20
 """Uncompressed bytes of each gzip member but the last."""
 
@@ -35,10 +38,13 @@ def check_compressor() -> None:
         )
 
 
-def members(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def members(pieces: Iterable[Piece]) -> Iterator[Piece]:
     """The stream of `pieces` cut anew into MEMBER bytes each; an empty stream gives nothing."""
     buffer = bytearray()
     for piece in pieces:
+        if not buffer and len(piece) == MEMBER:
+            yield piece
+            continue
         buffer += piece
         while len(buffer) >= MEMBER:
             yield bytes(buffer[:MEMBER])
@@ -47,21 +53,21 @@ def members(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield bytes(buffer)
 
 
-def gzip_stream(pieces: Iterable[bytes], level: int, *, threads: int = 0) -> Iterator[bytes]:
+def gzip_stream(pieces: Iterable[Piece], level: int, *, threads: int = 0) -> Iterator[Piece]:
     """The gzip members for `pieces`, in order. `threads` (0: the machine's) moves no byte."""
     import deflate
 
     return compressed_members(
-        pieces, lambda member: bytes(deflate.gzip_compress(member, level)), threads=threads
+        pieces, lambda member: deflate.gzip_compress(member, level), threads=threads
     )
 
 
 def compressed_members(
-    pieces: Iterable[bytes], compress: Callable[[bytes], bytes], *, threads: int = 0
-) -> Iterator[bytes]:
+    pieces: Iterable[Piece], compress: Callable[[Piece], Piece], *, threads: int = 0
+) -> Iterator[Piece]:
     """What `compress` makes of each MEMBER bytes of `pieces`, in order, on several cores."""
     count = threads or min(8, len(os.sched_getaffinity(0)))
-    pending: deque[Future[bytes]] = deque()
+    pending: deque[Future[Piece]] = deque()
     pool = ThreadPoolExecutor(count, thread_name_prefix="compress")
     try:
         for member in members(pieces):

@@ -7,31 +7,34 @@ from collections.abc import Iterable, Iterator
 
 
 class PieceReader:
-    """A file-like reader over pieces of bytes, with sha256 and size of what was read."""
+    """A file-like reader over pieces of bytes, with sha256 (unless not `hashed`) and size of what
+    was read."""
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
+    def __init__(self, pieces: Iterator[bytes | bytearray], *, hashed: bool = True) -> None:
         self._pieces = pieces
-        self._rest = b""
+        self._rest = memoryview(b"")
+        self._hashed = hashed
         self.sha256 = hashlib.sha256()
         self.size = 0
 
     def read(self, size: int = -1) -> bytes:
         """At most `size` bytes, fewer only at the end; all of them when negative."""
-        parts: list[bytes] = []
+        parts: list[memoryview] = []
         have = 0
         while size < 0 or have < size:
-            if not self._rest:
+            if not len(self._rest):
                 piece = next(self._pieces, None)
                 if piece is None:
                     break
-                self._rest = piece
+                self._rest = memoryview(piece)
                 continue  # an empty piece is not the end
-            piece = self._rest if size < 0 else self._rest[: size - have]
-            self._rest = self._rest[len(piece) :]
-            parts.append(piece)
-            have += len(piece)
+            part = self._rest if size < 0 else self._rest[: size - have]
+            self._rest = self._rest[len(part) :]
+            parts.append(part)
+            have += len(part)
         data = b"".join(parts)
-        self.sha256.update(data)
+        if self._hashed:
+            self.sha256.update(data)
         self.size += len(data)
         return data
 
@@ -53,7 +56,7 @@ class Measure:
         self.sha256 = hashlib.sha256()
         self.size = 0
 
-    def over(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def over(self, pieces: Iterable[bytes | bytearray]) -> Iterator[bytes | bytearray]:
         """The same pieces."""
         for piece in pieces:
             self.sha256.update(piece)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import BinaryIO
 
 from reprobuild.core import filelist
 from reprobuild.core.digest import Digest
-from reprobuild.core.filelist import Listed
 from reprobuild.core.imagetar import BLOCK, DIRECTORY, END, REGULAR, SYMLINK, Attributes, header
 from reprobuild.core.tree import Directory, File
+from reprobuild.errors import ReprobuildError
 from reprobuild.ports import ContentStore
 
-CHUNK = 2**20
-GATHER = 2**18
-"""Bytes that small pieces are gathered into: each costs what follows as much as a large one."""
+PIECE = 2**20
+"""Bytes of each piece but the last: what follows (hashing, compressing) is paid by the piece."""
+
+SMALL = 2**16
+"""Files up to this size are read at once; larger ones straight into the piece they belong to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,71 +31,157 @@ class Overrides:
     mtime: int
     paths: Mapping[bytes, Attributes] = field(default_factory=dict)
 
-    def of(self, path: bytes, default_mode: int) -> Attributes:
-        """The attributes of the entry at `path`."""
-        found = self.paths.get(path)
-        return found if found is not None else Attributes(default_mode, mtime=self.mtime)
+
+class _Cutter:
+    """Collects bytes into pieces of one size; `full` has those that are complete.
+
+    Each piece has memory of its own: others may still be at work on the earlier ones.
+    """
+
+    __slots__ = ("_at", "_piece", "full")
+
+    def __init__(self) -> None:
+        self._piece = bytearray(PIECE)
+        self._at = 0
+        self.full: list[bytearray] = []
+
+    def put(self, data: bytes) -> None:
+        """Appends `data`."""
+        end = self._at + len(data)
+        if end < PIECE:
+            self._piece[self._at : end] = data
+            self._at = end
+            return
+        rest = memoryview(data)
+        while rest:
+            room = self.room(len(rest))
+            room[:] = rest[: len(room)]
+            rest = rest[len(room) :]
+            self.filled(len(room))
+
+    def room(self, most: int) -> memoryview:
+        """Where up to `most` bytes may be written next; `filled` is then told how many were."""
+        return memoryview(self._piece)[self._at : min(PIECE, self._at + most)]
+
+    def filled(self, count: int) -> None:
+        """`count` bytes were written to `room`."""
+        self._at += count
+        if self._at == PIECE:
+            self.full.append(self._piece)
+            self._piece, self._at = bytearray(PIECE), 0
+
+    def take(self) -> list[bytearray]:
+        """The complete pieces, which are then forgotten."""
+        full, self.full = self.full, []
+        return full
+
+    def last(self) -> bytes:
+        """What is left."""
+        return bytes(memoryview(self._piece)[: self._at])
 
 
 def tar_pieces(
-    content: ContentStore,
-    tree: Digest,
-    overrides: Overrides,
-    listed: Callable[[Listed], None] | None = None,
-) -> Iterator[bytes]:
+    content: ContentStore, tree: Digest, overrides: Overrides, lines: list[bytes] | None = None
+) -> Iterator[bytes | bytearray]:
     """The tar of `tree`: each directory before what it holds, names in order of their bytes.
 
-    `listed` is told of every entry, its content's SHA-256 included, once its last byte was given.
+    Pieces have PIECE bytes, the last one fewer. `lines`, when given, gets the line of every entry
+    (core/filelist.py), its content's SHA-256 included. Raises as reading the store does, and
+    E-STORE-DAMAGED for a file of another size than the tree says.
     """
-    pending: list[bytes] = []
-    size = 0
-    for piece in _pieces(content, tree, overrides, listed):
-        pending.append(piece)
-        size += len(piece)
-        if size >= GATHER:
-            yield b"".join(pending)
-            pending, size = [], 0
-    yield b"".join((*pending, END))
-
-
-def _pieces(
-    content: ContentStore,
-    tree: Digest,
-    overrides: Overrides,
-    listed: Callable[[Listed], None] | None,
-) -> Iterator[bytes]:
-    def tell(kind: str, said: Attributes, path: bytes, **what: Any) -> None:
-        if listed is not None:
-            listed(Listed(kind, said.mode, said.uid, said.gid, path=path, **{"size": 0, **what}))
-
-    waiting = [iter([(path, entry) for path, entry in content.tree(tree).entries])]
+    cutter = _Cutter()
+    put, tell = cutter.put, lines.append if lines is not None else None
+    stated = overrides.paths.get
+    plain, executable, link = (Attributes(m, mtime=overrides.mtime) for m in (0o644, 0o755, 0o777))
+    waiting = [(b"", iter(content.tree(tree).entries))]
     while waiting:
-        found = next(waiting[-1], None)
-        if found is None:
-            waiting.pop()
-            continue
-        path, entry = found
-        if isinstance(entry, Directory):
-            said = overrides.of(path, 0o755)
-            yield header(DIRECTORY, path, said)
-            tell(filelist.DIRECTORY, said, path)
-            below = content.tree(entry.digest).entries
-            waiting.append(iter([(path + b"/" + name, child) for name, child in below]))
-        elif isinstance(entry, File):
-            said = overrides.of(path, 0o755 if entry.executable else 0o644)
-            yield header(REGULAR, path, said, size=entry.size)
-            hasher = hashlib.sha256()
-            if entry.size:
-                with content.open_blob(entry.digest) as source:
-                    while chunk := source.read(CHUNK):
-                        if listed is not None:
-                            hasher.update(chunk)
-                        yield chunk
+        folder, entries = waiting[-1]
+        for name, entry in entries:
+            path = folder + name
+            if isinstance(entry, File):
+                said = stated(path) or (executable if entry.executable else plain)
+                put(header(REGULAR, path, said, size=entry.size))
+                if entry.size > SMALL:
+                    hasher = hashlib.sha256()
+                    for _ in _large(content, entry, cutter, hasher if tell else None):
+                        yield from cutter.take()
+                    digest = hasher.hexdigest() if tell else ""
+                else:
+                    data = _small(content, entry)
+                    put(data)
+                    digest = hashlib.sha256(data).hexdigest() if tell else ""
                 if entry.size % BLOCK:
-                    yield bytes(-entry.size % BLOCK)
-            kind = filelist.EXECUTABLE if entry.executable else filelist.FILE
-            tell(kind, said, path, size=entry.size, content=hasher.hexdigest())
+                    put(bytes(-entry.size % BLOCK))
+                kind = filelist.EXECUTABLE if entry.executable else filelist.FILE
+            elif isinstance(entry, Directory):
+                said = stated(path) or executable
+                put(header(DIRECTORY, path, said))
+                waiting.append((path + b"/", iter(content.tree(entry.digest).entries)))
+                kind, digest = filelist.DIRECTORY, filelist.NONE
+            else:
+                said = stated(path) or link
+                put(header(SYMLINK, path, said, target=entry.target))
+                kind, digest = filelist.LINK, filelist.quote(entry.target)
+            if tell:
+                size = entry.size if isinstance(entry, File) else 0
+                tell(filelist.line(kind, said.mode, said.uid, said.gid, size, digest, path))
+            if cutter.full:
+                yield from cutter.take()
+            if isinstance(entry, Directory):
+                break
         else:
-            said = overrides.of(path, 0o777)
-            yield header(SYMLINK, path, said, target=entry.target)
-            tell(filelist.LINK, said, path, target=entry.target)
+            waiting.pop()
+    put(END)
+    yield from cutter.take()
+    if last := cutter.last():
+        yield last
+
+
+def _small(content: ContentStore, file: File) -> bytes:
+    """A file's whole content, verified by its reader, which sees its end."""
+    if not file.size:
+        return b""
+    with content.open_blob(file.digest) as source:
+        data = source.read(file.size + 1)
+        while len(data) <= file.size and (more := source.read(file.size + 1 - len(data))):
+            data += more
+    if len(data) != file.size:
+        raise _other_size(file)
+    return data
+
+
+def _large(
+    content: ContentStore, file: File, cutter: _Cutter, hasher: hashlib._Hash | None
+) -> Iterator[None]:
+    """Puts a file's content; comes up for air after each part."""
+    left = file.size
+    with content.open_blob(file.digest) as source:
+        while left:
+            room = cutter.room(left)
+            count = _read_into(source, room)
+            if not count:
+                raise _other_size(file)
+            if hasher is not None:
+                hasher.update(room[:count])
+            cutter.filled(count)
+            left -= count
+            yield
+        if source.read(1):  # its reader has then seen the end, and verified the whole
+            raise _other_size(file)
+
+
+def _read_into(source: BinaryIO, room: memoryview) -> int:
+    readinto = getattr(source, "readinto", None)
+    if readinto is not None:
+        return int(readinto(room))
+    data = source.read(len(room))
+    room[: len(data)] = data
+    return len(data)
+
+
+def _other_size(file: File) -> ReprobuildError:
+    return ReprobuildError(
+        "E-STORE-DAMAGED",
+        f"the blob {file.digest} has another size than the {file.size} bytes that its tree says",
+        object=f"blob {file.digest.hex}",
+    )

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from reprobuild.adapters.oci.gzipstream import _PROBE, compressed_members
+from reprobuild.adapters.oci.gzipstream import _PROBE, Piece, compressed_members
 from reprobuild.errors import ReprobuildError
 
 LEVEL = 9
 _PROBE_SHA256 = "f542cfbbe46d0e068a232345c0daab83053103f24f966d82be86ea36bbcf8659"
 
 
-def _compress(member: bytes) -> bytes:
+def _compress(member: Piece) -> bytes:
     import zstandard
 
     # Its own compressor each time: one object must not be used by two threads at once.
@@ -38,6 +38,6 @@ def check_zstd() -> None:
         )
 
 
-def zstd_stream(pieces: Iterable[bytes], *, threads: int = 0) -> Iterator[bytes]:
+def zstd_stream(pieces: Iterable[Piece], *, threads: int = 0) -> Iterator[Piece]:
     """The zstd frames for `pieces`, in order. `threads` (0: the machine's) moves no byte."""
     return compressed_members(pieces, _compress, threads=threads)
