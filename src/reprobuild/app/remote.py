@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
+    from reprobuild.adapters.keys.keyring import Keyring
     from reprobuild.adapters.remote.cluster import Cluster
     from reprobuild.adapters.remote.service import Remote
     from reprobuild.app.run import Run
+    from reprobuild.core.bundle.signing import Trust
     from reprobuild.engine.remote import Elsewhere
+    from reprobuild.engine.remote_cache import EntryCache
 
 
 class Remoting:
@@ -43,6 +46,25 @@ class Remoting:
         return Elsewhere(
             executor, self._run.reporter, self._run.store.logs, self._run.cancel, fallback=fallback
         )
+
+    def shared(self, url: str, keyring: Keyring, *, own: bool, key: str | None) -> EntryCache:
+        """The results on the servers of an address.
+
+        Those count that a key of `keyring` signed; with `own`, none but this user's own keys.
+        What is made here is left there, signed with the key of that name, where one is given.
+        Raises E-KEY.
+        """
+        from reprobuild.core.bundle.signing import only
+        from reprobuild.engine.remote_cache import EntryCache
+
+        trust: Trust = keyring
+        if own:
+            mine = [k.key for k in keyring.known() if k.own and not k.revoked]
+            trust = only(mine, keyring.signed_by)
+        signer = keyring.signer(key) if key is not None else None
+        cache = self._remote.cache(url)
+        self._run.closers.append(cache.close)
+        return EntryCache(cache, self._run.store, trust, self._run.reporter, signer)
 
     @cached_property
     def cluster(self) -> Cluster:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reprobuild.core.graph import Graph
     from reprobuild.engine.realize import Realized, Wishes
     from reprobuild.engine.remote import Elsewhere
+    from reprobuild.engine.remote_cache import EntryCache
 
 
 class _Realize(click.Command):
@@ -52,6 +53,19 @@ class _Realize(click.Command):
     help="Builds at once on each (default: as many as it takes).",
 )
 @click.option("--no-local", is_flag=True, help="Run no build here, whatever becomes of --remote.")
+@click.option("--remote-cache", metavar="URL", help="Results that are shared on a server.")
+@click.option(
+    "--remote-cache-mode",
+    type=click.Choice(["read", "read-write"]),
+    default="read",
+    help="Whether what is made here is left there, signed with the key `default`.",
+)
+@click.option(
+    "--remote-cache-trust",
+    type=click.Choice(["keys", "own"]),
+    default="keys",
+    help="Whose results count: of every key that is trusted here, or of one's own alone.",
+)
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Builds at once (default: cores).")
 @click.option("--cores", type=click.IntRange(1), help="Cores to use (default: all).")
 @click.option("--memory", metavar="SIZE", help="Memory to use (default: 85 % of the machine's).")
@@ -121,17 +135,19 @@ def _realize(
         drvs = [place.drv for place in located.values()]
         required = _required(app, [t.installable.output for t in targets])
         isolation = Isolation(wishes["isolation"]) if wishes["isolation"] else required
-        away = _elsewhere(app, isolation, options)
+        away, shared = _elsewhere(app, isolation, options), _shared(app, options)
         images = [t.installable.output for t in targets if t.evaluation.image is not None]
         hold_to_isolation(app, images, isolation.value)
         wish = _wishes(graph, drvs, isolation, options)
         realizer = app.building.realizer(
-            isolation, keep_failed=options["keep_failed"], elsewhere=away
+            isolation, keep_failed=options["keep_failed"], elsewhere=away, shared=shared
         )
         if options["dry_run"]:
             return _dry_run(realizer.plan(graph, drvs, wish), graph)
         caches = substitution(app, () if options["from_source"] else options["substituter"])
         caches.prefetch(graph, drvs, isolation)
+        if shared is not None and not options["from_source"] and options["check"] is None:
+            shared.prefetch(graph, drvs, isolation)
         here = away is None or away.fallback
         app.building.check_before(realizer.plan(graph, drvs, wish), graph, isolation, here=here)
         again = options["from_source"] or options["check"] is not None
@@ -141,6 +157,8 @@ def _realize(
         answer = _answer(app, targets, done)
         if away is not None:
             answer["remote"] = away.document()
+        if shared is not None:
+            answer["remote_cache"] = shared.document()
         if options["substituter"]:
             answer["substituted"] = {"notes": caches.notes, "taken": len(caches.taken)}
         for name in images:
@@ -182,6 +200,18 @@ def _elsewhere(app: App, isolation: Isolation, options: Mapping[str, Any]) -> El
         return None
     return app.remoting.elsewhere(
         options["remote"], jobs=options["remote_jobs"] or 0, fallback=not options["no_local"]
+    )
+
+
+def _shared(app: App, options: Mapping[str, Any]) -> EntryCache | None:
+    """A shared cache, where one is named."""
+    if not options["remote_cache"] or options["dry_run"]:
+        return None
+    return app.remoting.shared(
+        options["remote_cache"],
+        app.keyring,
+        own=options["remote_cache_trust"] == "own",
+        key="default" if options["remote_cache_mode"] == "read-write" else None,
     )
 
 

@@ -6,6 +6,7 @@ import threading
 
 from reprobuild.adapters.remote.access import parse_access
 from reprobuild.adapters.remote.address import Address, parse_address
+from reprobuild.adapters.remote.cache import ActionCache
 from reprobuild.adapters.remote.download import Downloader
 from reprobuild.adapters.remote.executor import ReapiExecutor
 from reprobuild.adapters.remote.naming import Memo, Namer
@@ -61,3 +62,7 @@ class Remote:
                 )
             )
         return ReapiExecutor(Nodes(nodes), self._namer, self._reporter, patience=PATIENCE[fallback])
+
+    def cache(self, url: str) -> ActionCache:
+        """The action cache and content of the servers of an address."""
+        return ActionCache(self._servers(parse_address(url)), self._namer, self._cancel)

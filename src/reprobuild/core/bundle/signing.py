@@ -105,3 +105,17 @@ def believing(
 ) -> Trust:
     """`trust`, and some more public keys; `check` says whether one made a signature."""
     return _Also(trust, keys, check)
+
+
+@dataclass(frozen=True, slots=True)
+class _Only:
+    keys: Collection[bytes]
+    check: Callable[[bytes, bytes, bytes], bool]
+
+    def verify(self, key: bytes, message: bytes, signature: bytes) -> bool:
+        return key in self.keys and self.check(key, message, signature)
+
+
+def only(keys: Collection[bytes], check: Callable[[bytes, bytes, bytes], bool]) -> Trust:
+    """These public keys and no others; `check` says whether one made a signature."""
+    return _Only(frozenset(keys), check)
