@@ -8,6 +8,7 @@ python/              this machine's interpreter and standard library
 
 from __future__ import annotations
 
+import ast
 import gzip
 import io
 import os
@@ -31,7 +32,8 @@ _LOADER = Path("/lib64/ld-linux-x86-64.so.2")
 _WHEEL = re.compile(r"([^-]+)-([^-]+)(?:-\d[^-]*)?-([^-]+)-([^-]+)-([^-]+)\.whl\Z")
 _NAME = re.compile(r"[-_.]+")
 _SKIP = ("__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip",
-         "lib2to3", "site-packages", "config-3", "pydoc_data")  # fmt: skip
+         "lib2to3", "site-packages", "config-3", "pydoc_data", "_tkinter")  # fmt: skip
+_UNUSED = ("zstandard/_cffi.",)  # 12 MB each, for interpreters other than CPython
 
 Files = dict[str, "Member"]
 
@@ -63,6 +65,7 @@ def make_toolkit(wheels: Sequence[Path] = ()) -> Toolkit:
     sites: dict[str, Files] = {here: _installed()}
     for version, found in sorted(_from_wheels(wheels).items()):
         sites.setdefault(version, found)
+    _check_imports(sites[here])
     members: Files = {"bin/reprobuild": Member(_text("command.sh.txt"), True)}
     members |= _merged(sites)
     programs = _helpers(members)
@@ -95,8 +98,11 @@ def _canonical(name: str) -> str:
     return _NAME.sub("-", name).lower()
 
 
-def dependencies() -> list[metadata.Distribution]:
-    """The installed distributions that this tool needs, directly or not, itself left out."""
+def dependencies(extra: str = "") -> list[metadata.Distribution]:
+    """The installed distributions that this tool needs, directly or not, itself left out.
+
+    With `extra`, those of that optional part as well, as far as they are installed.
+    """
     from packaging.requirements import Requirement
 
     found: dict[str, metadata.Distribution] = {}
@@ -104,16 +110,54 @@ def dependencies() -> list[metadata.Distribution]:
     while waiting:
         wanted = waiting.pop()
         name = _canonical(wanted.name)
-        if name in found or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
+        if name in found or (wanted.marker and not wanted.marker.evaluate({"extra": extra})):
             continue
         try:
             found[name] = metadata.distribution(wanted.name)
         except metadata.PackageNotFoundError as error:
+            if extra:
+                continue
             raise ReprobuildError(
                 "E-TOOLKIT", f"{wanted.name} is not installed, so it cannot be packed"
             ) from error
         waiting += [Requirement(text) for text in found[name].requires or ()]
     return [found[name] for name in sorted(found)]
+
+
+def _check_imports(members: Files) -> None:
+    """That what the tool imports is among what is packed: an installation's list of dependencies
+    may be older than its source. Optional parts stay at home. Raises E-TOOLKIT."""
+    packed = {name.partition("/")[0].partition(".")[0] for name in members}
+    absent = _imported(members) - packed - set(sys.stdlib_module_names)
+    if not absent:
+        return
+    extras = metadata.metadata("reprobuild").get_all("Provides-Extra") or ()
+    optional = {_canonical(d.name) for extra in extras for d in dependencies(extra)}
+    optional -= {_canonical(d.name) for d in dependencies()}
+    providers = metadata.packages_distributions()
+    for module in sorted(absent):
+        homes = {_canonical(name) for name in providers.get(module, ())}
+        if homes and not homes & optional:
+            raise ReprobuildError(
+                "E-TOOLKIT",
+                f"the tool imports {module}, which the installed reprobuild does not require",
+                hint="install it again, so that its dependencies are those of its source",
+                missing=sorted(homes),
+            )
+
+
+def _imported(members: Files) -> set[str]:
+    """The top-level names that this package's modules import, lazily or not."""
+    found: set[str] = set()
+    for name, member in members.items():
+        if not name.startswith("reprobuild/") or not name.endswith(".py"):
+            continue
+        for node in ast.walk(ast.parse(member.data)):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    return found
 
 
 def _own() -> Files:
@@ -139,6 +183,8 @@ def _installed() -> Files:
                 continue
             if name.endswith(("/RECORD", "/direct_url.json", "/INSTALLER", "/REQUESTED")):
                 continue  # they tell how it came to be installed here
+            if name.startswith(_UNUSED):
+                continue
             members[name] = Member(path.read_bytes(), os.access(path, os.X_OK))
     return members
 
@@ -195,6 +241,7 @@ def _unzip(path: Path) -> Files:
                 name: Member(archive.read(info), bool(info.external_attr >> 16 & 0o100))
                 for info in archive.infolist()
                 if not (name := info.filename).endswith(("/", ".dist-info/RECORD"))
+                and not name.startswith(_UNUSED)
                 and ".data/" not in name
                 and not name.startswith("/")
                 and ".." not in name.split("/")
