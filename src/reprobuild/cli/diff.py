@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from reprobuild.app import App
     from reprobuild.cli.sides import Read
     from reprobuild.core.diff.comparison import Comparison
+    from reprobuild.engine.diff_loaded import Loaded
+    from reprobuild.engine.diff_reach import ReadsOf
+    from reprobuild.engine.narrow import ReadSets
 
 KINDS = ("new-root-cause", "non-reproducible", "kernel-lost", "downgrade", "isolation-weaker")
 
@@ -87,8 +90,20 @@ def compare_sides(app: App, old: Read, new: Read, *, draw: bool = True) -> Compa
         (old.patches, new.patches),
         world.kernels(list(stores.values())),
         world.version_order,
+        reads_of(app),
         draw,
     ).run()
+
+
+def reads_of(app: App) -> ReadsOf:
+    """Says what compiles could read, out of the store of a side."""
+
+    def made(side: Loaded) -> ReadSets | None:
+        from reprobuild.engine.narrow import ReadSets
+
+        return ReadSets(side.store, app.world.scans()) if side.store is not None else None
+
+    return made
 
 
 def render(app: App, report: dict[str, Any], form: str, *, everything: bool) -> str:

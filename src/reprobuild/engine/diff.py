@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 from reprobuild.core.diff import facts
 from reprobuild.core.diff.causes import SourceDiff, causes_of
-from reprobuild.core.diff.comparison import Comparison, ContentDiff, FilesDiff, OutputChange
+from reprobuild.core.diff.comparison import (
+    Comparison,
+    ContentDiff,
+    FilesDiff,
+    OutputChange,
+)
 from reprobuild.core.diff.side import ComponentSide
 from reprobuild.core.diff.sources import (
     Base,
@@ -24,10 +29,12 @@ from reprobuild.engine.diff_loaded import Loaded, content_at_hand, tree_reader
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
+    from reprobuild.core.diff.comparison import Touch
     from reprobuild.core.diff.dag import GraphDiff
     from reprobuild.core.diff.kernels import Module, ModuleDiff
     from reprobuild.core.encoding import Value
     from reprobuild.core.integration.backend import PatchReader
+    from reprobuild.engine.diff_reach import ReadsOf
     from reprobuild.engine.diff_sources import Opener, SourceFindings
 
 KernelReader = Callable[[str, File], "Module | None"]
@@ -53,6 +60,7 @@ class Differ:
     patches: tuple[PatchReader, PatchReader] = (no_patches, no_patches)
     kernels: KernelReader | None = None
     order: VersionOrder | None = None
+    reads_of: ReadsOf | None = None
     draw: bool = True
     _notes: list[str] = field(default_factory=list)
     _paths: dict[str, list[PathChange]] = field(default_factory=dict)
@@ -88,6 +96,7 @@ class Differ:
         self._outputs(found)
         self._content(found)
         self._kernels(found)
+        self._touches(found)
         self._layers(found)
         return found
 
@@ -307,6 +316,46 @@ class Differ:
         found.kernels = compared
         if blind:
             found.kernels_note = "not compared, since not made here: " + ", ".join(blind)
+
+    def _touches(self, found: Comparison) -> None:
+        """What each head that came, went or moved really reaches."""
+        if found.graph is None or self.reads_of is None:
+            return
+        from reprobuild.core.diff.blast import changed_heads
+        from reprobuild.engine.diff_reach import Reach
+
+        reach = Reach((self.old, self.new), found.graph, found.outputs, self.reads_of)
+        touches: dict[tuple[str, int], Touch] = {}
+        for cause in found.causes:
+            if cause.kind == "source" and cause.component in found.files:
+                name = cause.component
+                heads = [row[0] for row in changed_heads(found.sources[name].heads)]
+                rows = reach.touches(cause, found.files[name], heads)
+                touches |= {(name, number): touch for number, touch in rows.items()}
+        found.touches = touches
+        if reach.left_out:
+            self._notes.append(f"what {reach.left_out} compiles could read was not looked at")
+        units = {key for touch in touches.values() for key in touch.units}
+        found.unit_kernels = {key: self._unit(found, key) for key in sorted(units)}
+
+    def _unit(self, found: Comparison, key: str) -> list[ModuleDiff]:
+        """The device code of one compile's objects on both sides."""
+        from reprobuild.core.diff.kernels import compare_modules
+
+        output = found.outputs.get(key)
+        if output is None or output.verdict != "changed":
+            return []
+        if not all(content_at_hand(t, self.old, self.new) for t in (output.old, output.new)):
+            return []
+        read = tree_reader(self.old, self.new)
+        modules: tuple[dict[str, Module], dict[str, Module]] = ({}, {})
+        if self.kernels is not None:
+            for change in compare_trees(read, Digest(output.old), Digest(output.new)):
+                path = change.path.decode("utf-8", "backslashreplace")
+                for entry, into in zip((change.old, change.new), modules, strict=True):
+                    if isinstance(entry, File):
+                        self._module(path, entry, into)
+        return compare_modules(*modules)
 
     def _module(self, path: str, entry: File, into: dict[str, Module]) -> None:
         assert self.kernels is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from reprobuild.core.digest import Digest
 from reprobuild.core.includes.index import FileIndex, Place
 from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree
-from reprobuild.ports import ContentStore
+from reprobuild.ports import ContentReader
 
 MAX_LINKS = 40
 """Links that Linux follows on one way; more is an error there, so nothing is found."""
@@ -34,6 +34,12 @@ class Mounts:
     kept_links: list[Place] = field(default_factory=list)
     directories: set[Place] = field(default_factory=set)
 
+    def real(self, place: Place) -> tuple[Place, ...]:
+        """What stands behind a file of the index: itself, or the links that are passed and the
+        file where they lead."""
+        behind = self.behind.get(place)
+        return behind.entries if behind is not None else (place,)
+
     def directory_at(self, absolute: bytes) -> Place | None:
         """The directory at an absolute path, where no link is on the way."""
         place = place_of(self.index, absolute)
@@ -50,7 +56,7 @@ def place_of(index: FileIndex, absolute: bytes) -> Place:
     return best
 
 
-def index_mounts(content: ContentStore, mounts: Sequence[tuple[str, Digest]]) -> Mounts:
+def index_mounts(content: ContentReader, mounts: Sequence[tuple[str, Digest]]) -> Mounts:
     """Indexes trees by where they are shown."""
     walk = _Walk(content, Mounts(FileIndex()), [tree for _, tree in mounts])
     for at, _ in mounts:
@@ -63,7 +69,7 @@ def index_mounts(content: ContentStore, mounts: Sequence[tuple[str, Digest]]) ->
 
 @dataclass(slots=True)
 class _Walk:
-    content: ContentStore
+    content: ContentReader
     mounts: Mounts
     roots: list[Digest]
     _trees: dict[Digest, Tree] = field(default_factory=dict)

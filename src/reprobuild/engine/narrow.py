@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Protocol, cast
 
 from reprobuild.core.derivation import Derivation, InputContent
@@ -22,7 +22,7 @@ from reprobuild.core.includes.closure import Closure, close
 from reprobuild.core.includes.scan import Definition, Scan, decode, encode, scan
 from reprobuild.core.treebuilder import TreeBuilder
 from reprobuild.engine.mounts import Mounts, index_mounts
-from reprobuild.ports import ContentStore
+from reprobuild.ports import ContentReader, ContentStore
 
 _MAX_SCANNED = 64 * 2**20
 """Bytes of a file that is looked into; a larger one that could be included needs whole trees."""
@@ -61,67 +61,48 @@ class Narrowed:
 
 
 @dataclass(slots=True)
-class Narrower:
-    """Cuts down inputs of derivations that ask for it (`Derivation.narrow`)."""
+class ReadSets:
+    """What derivations could read, out of the trees that they are given. Nothing is stored."""
 
-    content: ContentStore
+    content: ContentReader
     memo: ScanMemo = field(default_factory=NoMemo)
     _mounts: dict[tuple[tuple[str, Digest], ...], Mounts] = field(default_factory=dict)
     _scans: dict[Digest, Scan] = field(default_factory=dict)
     _fresh: dict[Digest, bytes] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def narrow(self, derivation: Derivation, inputs: Mapping[str, InputContent]) -> Narrowed:
-        """The inputs with each tree that may be cut replaced by its part."""
+    def reads(
+        self, derivation: Derivation, inputs: Mapping[str, InputContent]
+    ) -> Mapping[str, frozenset[bytes]] | None:
+        """By input, the paths that its part would hold, for those that may be cut; None where the
+        rule cannot tell, and for a derivation that asks for no cut."""
         asked = derivation.narrow
         if asked is None:
-            return Narrowed(inputs)
-        with self._lock:
-            return self._narrow(derivation, cast("Mapping[str, Value]", asked), inputs)
+            return None
+        asked = cast("Mapping[str, Value]", asked)
+        mounts, numbers, closure = self.closed(derivation, asked, inputs)
+        if closure.unresolved:
+            return None
+        found: dict[str, frozenset[bytes]] = {}
+        for name in cast("Sequence[str]", asked["inputs"]):
+            if not inputs[name].is_file:
+                places = (mounts.real(place) for place in closure.files)
+                number = numbers[name]
+                found[name] = frozenset(p[1] for some in places for p in some if p[0] == number)
+        return found
 
-    def _narrow(
+    def closed(
         self,
         derivation: Derivation,
         asked: Mapping[str, Value],
         inputs: Mapping[str, InputContent],
-    ) -> Narrowed:
+    ) -> tuple[Mounts, dict[str, int], Closure]:
+        """The trees as an index, the number of each input's tree in it, and the set."""
         mounts, numbers = self._indexed(derivation, inputs)
         starts = [text.encode() for text in cast("Sequence[str]", asked["starts"])]
         closure = close(mounts.index, starts, self._scan, _defines(asked))
         self.memo.put(self._fresh)
         self._fresh = {}
-        if closure.unresolved:
-            names = ", ".join(sorted(_shown(text) for text in closure.unresolved)[:5])
-            return Narrowed(inputs, note=f"whole trees: cannot tell what is read by {names}")
-        for text in cast("Sequence[str]", asked.get("directories", ())):
-            found = mounts.directory_at(text.encode())
-            if found is not None:
-                closure.directories.add(found)
-        cut = dict(inputs)
-        for name in cast("Sequence[str]", asked["inputs"]):
-            if not inputs[name].is_file:
-                cut[name] = InputContent(self._cut(mounts, numbers[name], closure))
-        return Narrowed(cut, files=len(closure.files))
-
-    def _cut(self, mounts: Mounts, number: int, closure: Closure) -> Digest:
-        builder = TreeBuilder()
-        for mount, path in closure.directories:
-            if mount == number and path:
-                builder.add_directory(path)
-        for link in mounts.kept_links:
-            if link[0] == number:
-                builder.add(link[1], mounts.entries[link])
-        for place in closure.files:
-            behind = mounts.behind.get(place)
-            for passed in behind.directories if behind is not None else ():
-                if passed[0] == number and passed[1]:
-                    builder.add_directory(passed[1])
-            for real in behind.entries if behind is not None else (place,):
-                if real[0] == number:
-                    builder.add(real[1], mounts.entries[real])
-        root, nodes = builder.build()
-        self.content.add_trees(nodes)
-        return root
+        return mounts, numbers, closure
 
     # -- scanning ----------------------------------------------------------------------------
 
@@ -156,6 +137,67 @@ class Narrower:
         if known is None:
             known = self._mounts[key] = index_mounts(self.content, key)
         return known, {name: key.index(value) for name, value in trees.items()}
+
+
+@dataclass(slots=True)
+class Narrower:
+    """Cuts down inputs of derivations that ask for it (`Derivation.narrow`)."""
+
+    content: ContentStore
+    memo: InitVar[ScanMemo | None] = None
+    _sets: ReadSets = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self, memo: ScanMemo | None) -> None:
+        self._sets = ReadSets(self.content, memo or NoMemo())
+
+    def narrow(self, derivation: Derivation, inputs: Mapping[str, InputContent]) -> Narrowed:
+        """The inputs with each tree that may be cut replaced by its part."""
+        asked = derivation.narrow
+        if asked is None:
+            return Narrowed(inputs)
+        with self._lock:
+            return self._narrow(derivation, cast("Mapping[str, Value]", asked), inputs)
+
+    def _narrow(
+        self,
+        derivation: Derivation,
+        asked: Mapping[str, Value],
+        inputs: Mapping[str, InputContent],
+    ) -> Narrowed:
+        mounts, numbers, closure = self._sets.closed(derivation, asked, inputs)
+        if closure.unresolved:
+            names = ", ".join(sorted(_shown(text) for text in closure.unresolved)[:5])
+            return Narrowed(inputs, note=f"whole trees: cannot tell what is read by {names}")
+        for text in cast("Sequence[str]", asked.get("directories", ())):
+            found = mounts.directory_at(text.encode())
+            if found is not None:
+                closure.directories.add(found)
+        cut = dict(inputs)
+        for name in cast("Sequence[str]", asked["inputs"]):
+            if not inputs[name].is_file:
+                cut[name] = InputContent(self._cut(mounts, numbers[name], closure))
+        return Narrowed(cut, files=len(closure.files))
+
+    def _cut(self, mounts: Mounts, number: int, closure: Closure) -> Digest:
+        builder = TreeBuilder()
+        for mount, path in closure.directories:
+            if mount == number and path:
+                builder.add_directory(path)
+        for link in mounts.kept_links:
+            if link[0] == number:
+                builder.add(link[1], mounts.entries[link])
+        for place in closure.files:
+            behind = mounts.behind.get(place)
+            for passed in behind.directories if behind is not None else ():
+                if passed[0] == number and passed[1]:
+                    builder.add_directory(passed[1])
+            for real in mounts.real(place):
+                if real[0] == number:
+                    builder.add(real[1], mounts.entries[real])
+        root, nodes = builder.build()
+        self.content.add_trees(nodes)
+        return root
 
 
 def _shown(text: bytes) -> str:

@@ -6,10 +6,10 @@ from reprobuild.core.derivation import Input, InputContent
 from reprobuild.core.digest import Digest
 from reprobuild.core.tree import Directory, File
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import ContentStore
+from reprobuild.ports import ContentReader
 
 
-def content_at(content: ContentStore, tree: Digest, path: str, what: str) -> InputContent:
+def content_at(content: ContentReader, tree: Digest, path: str, what: str) -> InputContent:
     """What stands at `path` in a tree; raises E-INPUT-PATH where nothing does, or a link.
 
     Links are not followed: a recipe names content, and a link is another name for it.
@@ -35,13 +35,13 @@ def content_at(content: ContentStore, tree: Digest, path: str, what: str) -> Inp
     return here
 
 
-def _names(content: ContentStore, where: InputContent) -> list[str]:
+def _names(content: ContentReader, where: InputContent) -> list[str]:
     if where.is_file:
         return []
     names = [name.decode(errors="backslashreplace") for name, _ in content.tree(where.digest)]
     return names[:40]
 
 
-def input_content(content: ContentStore, entry: Input, tree: Digest, owner: str) -> InputContent:
+def input_content(content: ContentReader, entry: Input, tree: Digest, owner: str) -> InputContent:
     """What an input of `owner` turned out to be."""
     return content_at(content, tree, entry.path, f"{owner}: input {entry.name}")

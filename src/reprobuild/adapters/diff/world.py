@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.diff.bundlestore import BundleStore
     from reprobuild.adapters.fetch.settings import FetchSettings
     from reprobuild.adapters.git.sources import GitSources
+    from reprobuild.adapters.store.scanmemo import SqliteScanMemo
     from reprobuild.adapters.store.store import LocalStore
     from reprobuild.core.cubin.module import Module as CubinModule
     from reprobuild.core.cubin.table import ModuleMemo
@@ -296,6 +297,13 @@ class World:
             return None
         home = self.store.path / "cache" if self.store is not None else self.scratch
         return KernelReader(stores, home)
+
+    def scans(self) -> SqliteScanMemo:
+        """What source files were found to include, by blob."""
+        from reprobuild.adapters.store.scanmemo import SqliteScanMemo
+
+        home = self.store.path / "cache" if self.store is not None else self.scratch
+        return SqliteScanMemo(home / "includes.sqlite")
 
     def html(self, report: Mapping[str, Any]) -> str:
         """A report as one page that needs nothing else."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from reprobuild.core.diff.causes import component_of
 
 if TYPE_CHECKING:
     from reprobuild.core.diff.causes import Cause
-    from reprobuild.core.diff.comparison import Comparison
+    from reprobuild.core.diff.comparison import Comparison, Touch
     from reprobuild.core.diff.sources import HeadsDiff
     from reprobuild.core.encoding import Value
+
+MAX_NAMES = 50
+"""Kernels that are named; all are counted."""
 
 
 def changed_heads(heads: HeadsDiff) -> list[tuple[int, str, str, str]]:
@@ -27,9 +30,15 @@ def changed_heads(heads: HeadsDiff) -> list[tuple[int, str, str, str]]:
     return list(seen.values())
 
 
-def reached(found: Comparison, cause: Cause | None) -> dict[str, Value]:
-    """What follows from a cause: derivations, components, outputs, layers with bytes, labels."""
-    reach = cause.reach if cause is not None else set()
+def reached(found: Comparison, cause: Cause | None, touch: Touch | None = None) -> dict[str, Value]:
+    """What follows from a cause: derivations, components, outputs, layers with bytes, kernels.
+
+    `touch` says what one head of it really reaches, where that could be told.
+    """
+    reach: Iterable[str] = cause.reach if cause is not None else ()
+    if touch is not None:
+        reach = touch.keys
+    keys = list(reach)
     graph = found.graph
     components: set[str] = set()
     names = {*found.old.components, *found.new.components}
@@ -37,7 +46,7 @@ def reached(found: Comparison, cause: Cause | None) -> dict[str, Value]:
     verdicts = {"changed": 0, "identical": 0, "unknown": 0, "not-reproducible": 0}
     layered: set[str] = set()
     if graph is not None:
-        for key in reach:
+        for key in keys:
             change = graph.changes[key]
             component = component_of(change.name, names, outputs)
             if component:
@@ -53,27 +62,42 @@ def reached(found: Comparison, cause: Cause | None) -> dict[str, Value]:
         components.add(cause.component)
     changed = found.layers.changed if found.layers is not None else ()
     moved = [layer for layer in changed if layer.component.partition(".")[0] in layered]
-    modules = [
-        m for name in sorted(components) for m in (found.kernels or {}).get(name, ()) if m.any
-    ]
-    kernels = sum(len(m.changed) + len(m.added) + len(m.removed) for m in modules)
     sizes = [layer.size for layer in moved]
     known = found.layers is not None and None not in sizes
     return {
         "bytes": sum(size or 0 for size in sizes) if known else None,
         "components": sorted(components),
-        "derivations": len(reach) if graph is not None else None,
-        "kernels": kernels if found.kernels is not None else None,
+        "derivations": len(keys) if graph is not None else None,
+        **_kernels(found, components, touch),
         "layers": [layer.component for layer in moved] if found.layers is not None else None,
         "outputs": dict(verdicts) if graph is not None else None,
+    }
+
+
+def _kernels(found: Comparison, components: Iterable[str], touch: Touch | None) -> dict[str, Value]:
+    """Kernels that came, went or changed: of the compiles that a head touches, where there are
+    any, else of the components."""
+    if touch is not None and touch.narrowed:
+        modules = [m for key in touch.units for m in found.unit_kernels.get(key, ())]
+    else:
+        modules = [m for name in sorted(components) for m in (found.kernels or {}).get(name, ())]
+    named = {
+        m.names.get(kernel, kernel)
+        for m in modules
+        for kernel in (*m.changed, *m.added, *m.removed)
+    }
+    count = sum(len(m.changed) + len(m.added) + len(m.removed) for m in modules)
+    return {
+        "kernel_names": sorted(named)[:MAX_NAMES],
+        "kernels": count if found.kernels is not None else None,
     }
 
 
 def pull_requests(found: Comparison) -> list[dict[str, Value]]:
     """The blast radius of each head that was added, dropped, moved or absorbed.
 
-    Heads of one component are built together, so what lies beyond files is what their component
-    reaches: `shared_with` names the others.
+    Where it could be told what each step reads, a head reaches what its own files touch. Else what
+    lies beyond files is what its component reaches, together with the heads in `shared_with`.
     """
     causes = {c.component: c for c in found.causes if c.kind == "source"}
     rows: list[dict[str, Value]] = []
@@ -82,7 +106,8 @@ def pull_requests(found: Comparison) -> list[dict[str, Value]]:
         files = found.files.get(name)
         same = diff.tree[0] == diff.tree[1] and bool(diff.tree[0])
         for number, what, commit, title in heads:
-            reach = reached(found, causes.get(name))
+            touch = found.touches.get((name, number))
+            reach = reached(found, causes.get(name), touch)
             row: dict[str, Value] = {
                 "change": what,
                 "component": name,
@@ -93,8 +118,9 @@ def pull_requests(found: Comparison) -> list[dict[str, Value]]:
                 "documents": list(documents_of(found, name)),
                 "files": None,
                 "labels": sorted(k for k in found.labels if f".{name}." in k),
-                "shared_with": [n for n, *_ in heads if n != number],
+                "shared_with": [] if touch is not None else [n for n, *_ in heads if n != number],
                 "tree_unchanged": same,
+                "units": _units(found, touch),
             }
             if same:
                 row["files"] = []
@@ -102,6 +128,15 @@ def pull_requests(found: Comparison) -> list[dict[str, Value]]:
                 row["files"] = [f.path for f in files.files if number in f.heads]
             rows.append(row)
     return rows
+
+
+def _units(found: Comparison, touch: Touch | None) -> Value:
+    """Which compiles read something of a head, of how many that compile its component's source;
+    None where that could not be told, or nothing there is compiled so."""
+    if touch is None or not touch.narrowed or found.graph is None:
+        return None
+    names = [found.graph.changes[key].name for key in touch.units]
+    return {"of": touch.narrowed, "reached": names}
 
 
 def documents_of(found: Comparison, component: str = "") -> Mapping[str, str]:

@@ -104,6 +104,16 @@ class ContentDiff:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """What one head's files reach: keys of the graph's changes, those among them that are compiles
+    of what they could read, and of how many such compiles."""
+
+    keys: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    narrowed: int = 0
+
+
 @dataclass(slots=True)
 class Comparison:
     """All levels. A level that could not be compared is None or has a note."""
@@ -129,6 +139,10 @@ class Comparison:
     kernels_note: str = ""
     layers: LayersDiff | None = None
     layers_note: str = ""
+    touches: Mapping[tuple[str, int], Touch] = field(default_factory=dict)
+    """By component and head; a head is not in it where that could not be told."""
+    unit_kernels: Mapping[str, Sequence[ModuleDiff]] = field(default_factory=dict)
+    """The device code of compiles that came out differently, by the graph's key."""
     nodes: Sequence[Mapping[str, Value]] = ()
     """The graph in groups, for drawing (graphview.py)."""
     notes: Sequence[str] = ()

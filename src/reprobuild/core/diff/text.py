@@ -120,6 +120,8 @@ def _pulls(doc: Doc, everything: bool) -> Iterator[str]:
             yield f"      reaches {reach}"
         if everything and row["files"]:
             yield from (f"      {path}" for path in row["files"])
+            yield from (f"      {name}" for name in (row["units"] or {}).get("reached", ()))
+            yield from (f"      {name}" for name in row["kernel_names"])
     yield from _left(rows, MAX_PULLS, everything, "pull requests")
 
 
@@ -130,6 +132,8 @@ def reach_line(row: Doc) -> str:
     parts = [] if row["files"] is None else [plural(len(row["files"]), "file")]
     if row["derivations"] is not None:
         parts.append(plural(row["derivations"], "derivation"))
+    if row["units"] is not None:
+        parts.append(f"{len(row['units']['reached'])} of {plural(row['units']['of'], 'unit')}")
     if row["kernels"] is not None:
         parts.append(plural(row["kernels"], "kernel"))
     if row["layers"] is not None:
