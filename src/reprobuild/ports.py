@@ -46,6 +46,13 @@ class ContentStore(ContentReader, Protocol):
     confirms is complete. Safe for several threads and processes.
     """
 
+    def read_blob(self, file: File) -> bytes:
+        """The whole content of a file that fits into memory, verified.
+
+        Raises E-STORE-MISSING, and E-STORE-DAMAGED for another content or size.
+        """
+        ...
+
     def add_blob(self, source: BinaryIO, *, executable: bool = False, size: int = -1) -> File:
         """Stores what `source` yields; `size` in bytes, when given, must be met exactly."""
         ...

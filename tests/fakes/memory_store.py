@@ -59,6 +59,11 @@ class MemoryStore:
         except KeyError:
             raise _missing("blob", digest) from None
 
+    def read_blob(self, file: File) -> bytes:
+        """As the port says."""
+        with self.open_blob(file.digest) as source:
+            return source.read()
+
     def add_blob(self, source: BinaryIO, *, executable: bool = False, size: int = -1) -> File:
         """As the port says."""
         data = source.read()

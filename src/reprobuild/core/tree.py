@@ -23,6 +23,7 @@ from reprobuild.errors import ReprobuildError
 DOMAIN = "reprobuild/tree/v0"
 MAX_NAME = 255
 MAX_TARGET = 4095
+MAX_SIZE = 2**63
 MAX_DEPTH = 512
 """Levels of directories below a tree's root. A name of 8 bytes at each makes a path longer than
 the 4,096 bytes that Linux takes; deeper trees only serve to exhaust who walks them."""
@@ -119,7 +120,7 @@ def _check_entry(name: bytes, entry: Entry) -> None:
         target = entry.target
         if not target or b"\0" in target or len(target) > MAX_TARGET:
             raise ReprobuildError("E-TREE", f"the link {name!r} has a target that is not allowed")
-    elif isinstance(entry, File) and not 0 <= entry.size < 2**63:
+    elif isinstance(entry, File) and not 0 <= entry.size < MAX_SIZE:
         raise ReprobuildError("E-TREE", f"the file {name!r} has an impossible size")
 
 
@@ -129,34 +130,41 @@ def decode(data: bytes) -> Tree:
     position, end, previous = 0, len(data), b""
     while position < end:
         kind = data[position : position + 1]
-        nul = data.find(b"\0", position + 1)
-        if nul < 0:
+        body = data.find(b"\0", position + 1) + 1
+        if not body:
             raise ReprobuildError("E-TREE", f"directory node cut short at byte {position}")
-        name = data[position + 1 : nul]
+        name = data[position + 1 : body - 1]
         check_name(name)
-        if entries and name <= previous:
+        if name <= previous:
             raise ReprobuildError("E-TREE", f"directory node out of order at {name!r}")
-        body = nul + 1
         entry: Entry
-        if kind == b"d":
-            position = body + 32
-            entry = Directory(Digest.from_raw(data[body:position]))
-        elif kind in (b"f", b"x"):
+        if kind in (b"f", b"x"):
             position = body + 40
+            _check_end(position, end, name)
             size = int.from_bytes(data[body + 32 : position], "big")
-            entry = File(Digest.from_raw(data[body : body + 32]), size, kind == b"x")
+            entry = File(Digest(data[body : body + 32].hex()), size, kind == b"x")
+            if size >= MAX_SIZE:
+                _check_entry(name, entry)
+        elif kind == b"d":
+            position = body + 32
+            _check_end(position, end, name)
+            entry = Directory(Digest(data[body:position].hex()))
         elif kind == b"l":
-            length = int.from_bytes(data[body : body + 4], "big")
-            position = body + 4 + length
-            entry = Symlink(data[body + 4 : position])
+            target = body + 4
+            position = target + int.from_bytes(data[body:target], "big")
+            _check_end(position, end, name)
+            entry = Symlink(data[target:position])
+            _check_entry(name, entry)
         else:
             raise ReprobuildError("E-TREE", f"directory node has an unknown kind {kind!r}")
-        if position > end:
-            raise ReprobuildError("E-TREE", f"directory node cut short at {name!r}")
-        _check_entry(name, entry)
         entries.append((name, entry))
         previous = name
     return Tree(tuple(entries))
+
+
+def _check_end(position: int, end: int, name: bytes) -> None:
+    if position > end:
+        raise ReprobuildError("E-TREE", f"directory node cut short at {name!r}")
 
 
 EMPTY = Tree(())

@@ -40,6 +40,10 @@ class CancellableContent:
         """As `ContentStore.open_blob`."""
         return self._go_on().open_blob(digest)
 
+    def read_blob(self, file: File) -> bytes:
+        """As `ContentStore.read_blob`."""
+        return self._go_on().read_blob(file)
+
     def add_blob(self, source: BinaryIO, *, executable: bool = False, size: int = -1) -> File:
         """As `ContentStore.add_blob`."""
         return self._go_on().add_blob(source, executable=executable, size=size)

@@ -107,7 +107,7 @@ def tar_pieces(
                         yield from cutter.take()
                     digest = hasher.hexdigest() if tell else ""
                 else:
-                    data = _small(content, entry)
+                    data = content.read_blob(entry) if entry.size else b""
                     put(data)
                     digest = hashlib.sha256(data).hexdigest() if tell else ""
                 if entry.size % BLOCK:
@@ -135,19 +135,6 @@ def tar_pieces(
     yield from cutter.take()
     if last := cutter.last():
         yield last
-
-
-def _small(content: ContentStore, file: File) -> bytes:
-    """A file's whole content, verified by its reader, which sees its end."""
-    if not file.size:
-        return b""
-    with content.open_blob(file.digest) as source:
-        data = source.read(file.size + 1)
-        while len(data) <= file.size and (more := source.read(file.size + 1 - len(data))):
-            data += more
-    if len(data) != file.size:
-        raise _other_size(file)
-    return data
 
 
 def _large(

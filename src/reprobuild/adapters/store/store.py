@@ -91,6 +91,10 @@ class LocalStore:
         """A raw reader that raises E-STORE-DAMAGED in place of a wrong content's last bytes."""
         return self._blobs.open(digest)
 
+    def read_blob(self, file: File) -> bytes:
+        """All of a file's content; raises E-STORE-MISSING or E-STORE-DAMAGED."""
+        return self._blobs.read(file)
+
     def has_blob(self, file: File) -> bool:
         """Whether the content is here with that size, in either mode."""
         return self._blobs.present(file.digest.hex, file.executable, file.size) or (

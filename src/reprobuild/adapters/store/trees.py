@@ -12,6 +12,8 @@ from reprobuild.core.digest import Digest, tagged
 from reprobuild.core.tree import DOMAIN, Directory, File, Tree, check_depth, decode
 from reprobuild.errors import ReprobuildError
 
+_READ = 2**16
+
 
 class Trees:
     """The directory nodes of a store."""
@@ -52,8 +54,7 @@ class Trees:
             candidates.insert(0, pending)
         for path in candidates:
             try:
-                with open(path, "rb") as file:
-                    return file.read(), path
+                return _content(path), path
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
@@ -129,6 +130,21 @@ class Trees:
                 object=entry.digest.hex,
                 referrer=digest.hex,
             )
+
+
+def _content(path: str) -> bytes:
+    """A file's bytes, by as few calls as there can be: nodes are small and many."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.read(fd, _READ)
+        if len(data) == _READ:
+            parts = [data]
+            while part := os.read(fd, 2**20):
+                parts.append(part)
+            data = b"".join(parts)
+    finally:
+        os.close(fd)
+    return data
 
 
 def children_first(nodes: Mapping[Digest, Tree]) -> Iterator[tuple[Digest, Tree]]:
