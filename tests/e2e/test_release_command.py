@@ -237,6 +237,30 @@ def test_a_pin_that_gives_another_tree_fails_the_contract(demo: Demo) -> None:
     assert said.status == 4
 
 
+def test_a_repository_that_is_not_here_is_said_to_be_unverified(demo: Demo, tmp_path: Path) -> None:
+    demo.origin.path.rename(tmp_path / "elsewhere.git")
+    path = tmp_path / "contract.md"
+    said = demo.run("--offline", "release", "contract", "demo", "--verify", "-o", str(path))
+    assert (said.status, "not looked into: app" in said.err) == (4, True)
+    assert "| app | stated; not verified here | not verified here | #7, #8 |" in path.read_text()
+    again = demo.run("--json", "release", "contract", "demo", "--verify").document
+    assert again["error"]["facts"]["components"] == ["app"]
+    assert again["components"]["app"]["from_branches"] == "not verified here"
+
+
+def test_a_base_that_nobody_stated_is_looked_for_by_the_tree(demo: Demo) -> None:
+    tree = demo.ok("--json", "integrate", "demo.app").document["tree"]
+    (demo.path / "flake-like.lock").unlink()
+    demo.edit("[outputs.demo.sources.app]\n", f'[outputs.demo.sources.app]\ntree = "{tree}"\n')
+    demo.origin.commit({"later": "x\n"}, [demo.base], ref="refs/heads/main")
+    state = demo.ok("--json", "--quiet", "release", "contract", "demo", "--verify").document
+    assert state["components"]["app"]["from_pins"] == "yes"
+    demo.edit(f'tree = "{tree}"', f'tree = "{"1" * 40}"')
+    state = demo.ok("--json", "--quiet", "release", "contract", "demo", "--verify").document
+    pins = state["components"]["app"]["from_pins"]
+    assert pins.startswith("open: no base commit is stated, and none of the branch")
+
+
 def test_profiles_are_written_and_checked(demo: Demo, tmp_path: Path) -> None:
     said = demo.ok("--json", "release", "profiles", "demo", "-d", str(tmp_path / "out"))
     assert said.document["files"] == ["small.yml"]

@@ -30,6 +30,7 @@ def test_the_flake_alone_gives_the_published_tag(output: str) -> None:
     assert documents(output).facts.reference == TAGS[output]
 
 
+PULLS = "https://github.com/local-inference-lab/b12x/pull"
 CONTRACT_R1 = [
     # (section, fact)
     ("", "# [JJ r1] DeepSeek-V4-Flash source merge contract #94"),
@@ -91,7 +92,7 @@ CONTRACT_R1 = [
     ("LMCache: release/v0.5.2-glm52-dcp-base", "passed the live store/evict/replay gate"),
     (
         "Reproducibility",
-        "| vLLM | open: no base commit is stated | no | vllm PR 628, vllm PR 630 |",
+        "| vLLM | open: no base commit is stated | no | #628, #630 |",
     ),
     ("Qualification evidence", "two RTX PRO 6000 Blackwell GPUs connected through one PCIe switch"),
     ("Qualification evidence", "CUDA 13.3, PyTorch 2.13.0, NCCL 2.31.2, TP2/DCP1, B12X W4A8"),
@@ -203,14 +204,20 @@ RUNBOOK_R21 = [
         "Seven of those heads are already merged into `dev/infernal-invocation`",
     ),
     ("Source composition", "the pinned base predates those merges"),
-    ("Source composition", "The remaining 24 are listed in the source merge contract"),
+    ("Source composition", "listed in the Infernal Invocation DS4 and GLM source merge contract"),
     ("Source composition", "**Implemented, review pending:**"),
     ("Source composition", "these three pull requests to `b12x/master` in order"),
-    ("Source composition", "1. B12X PR 243 executes FP16/BF16 K6/MCG decode with a native fused"),
-    ("Source composition", "2. B12X PR 246 uses a generation-tagged TP2 peer-push protocol"),
     (
         "Source composition",
-        "3. B12X PR 247 bounds native W4A16 route execution by resident tensors",
+        f"1. [B12X #243]({PULLS}/243) executes FP16/BF16 K6/MCG decode with a native fused",
+    ),
+    (
+        "Source composition",
+        f"2. [B12X #246]({PULLS}/246) uses a generation-tagged TP2 peer-push protocol",
+    ),
+    (
+        "Source composition",
+        f"3. [B12X #247]({PULLS}/247) bounds native W4A16 route execution by resident tensors",
     ),
     ("Source composition", "all 13 LMCache pull-request heads named by the lock are already"),
     (

@@ -118,21 +118,18 @@ class Gates:
         checked = check_release(made, self._app.store, trees, unseen)
         if checked.problems:
             return Shown(False, checked.problems[0])
-        try:
-            states = made.verify(self._app.sources.pinner())
-        except ReprobuildError as error:
-            if error.code not in _AWAY:
-                raise
-            return NotRun(f"the sources cannot be composed here: {error.message}")
-        wrong = [name for name, state in states.items() if state.from_pins.startswith("NO")]
-        if wrong:
-            return Shown(False, f"another tree comes out for {', '.join(wrong)}")
+        found = made.verify(self._app.sources.pinner())
+        complaint = found.complaint()
+        if complaint is not None and complaint.code == "E-TREE-MISMATCH":
+            return Shown(False, complaint.message)
+        if complaint is not None:
+            return NotRun(f"the sources cannot be composed here: {complaint.message}")
         said = self._compose()
         if said is not None:
             return said
         files = len(made.served)
         composed = f"; {files} Compose files" if files else ""
-        return Shown(True, f"trees and patches of {', '.join(states)}{composed} are as stated")
+        return Shown(True, f"trees and patches of {', '.join(found.state)}{composed} are as stated")
 
     def _compose(self) -> Shown | NotRun | None:
         from reprobuild.engine.qualify import NotRun, Shown

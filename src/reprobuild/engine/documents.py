@@ -9,14 +9,46 @@ from reprobuild.core.documents.contract import render_contract
 from reprobuild.core.documents.facts import ReleaseFacts, SourceView, release_facts
 from reprobuild.core.documents.prose import fact_values
 from reprobuild.core.documents.runbook import Served, profile_values, render_runbook
-from reprobuild.core.documents.state import SourceState, stated, verified
+from reprobuild.core.documents.state import SourceState, stated, unreached, verified
 from reprobuild.core.evidence import Evidence
-from reprobuild.core.flake import FixtureInput, GitInput
+from reprobuild.core.flake import FixtureInput, GitInput, Source
+from reprobuild.core.lock import PinnedSource
 from reprobuild.core.profiles.compose import render_compose
 from reprobuild.core.profiles.resolve import merged, profile_problems, resolve
 from reprobuild.core.project import Project
 from reprobuild.engine.pinning import Pinner
 from reprobuild.errors import ReprobuildError
+
+_AWAY = frozenset({"E-GIT-FETCH", "E-OFFLINE", "E-REF-MISSING", "E-GIT-MISSING-OBJECT"})
+"""Why a repository cannot be looked into here, though it may be elsewhere."""
+
+
+@dataclass(slots=True)
+class Verified:
+    """What looking into the repositories gave, and why into some there was no look."""
+
+    state: dict[str, SourceState] = field(default_factory=dict)
+    unreached: dict[str, ReprobuildError] = field(default_factory=dict)
+
+    def complaint(self) -> ReprobuildError | None:
+        """The error for what does not hold, else for what could not be looked into."""
+        broken = [name for name, said in self.state.items() if said.from_pins.startswith("NO")]
+        if broken:
+            return ReprobuildError(
+                "E-TREE-MISMATCH",
+                f"the pins of {', '.join(broken)} give another tree than the contract states",
+                components=broken,
+            )
+        for first in self.unreached.values():
+            error = ReprobuildError(
+                first.code,
+                f"not looked into: {', '.join(self.unreached)}: {first.message}",
+                hint=first.hint,
+                components=list(self.unreached),
+            )
+            error.facts = {**first.facts, **error.facts}
+            return error
+        return None
 
 
 @dataclass(slots=True)
@@ -86,12 +118,18 @@ class ReleaseDocuments:
             )
         return self.served[name]
 
-    def verify(self, pinner: Pinner) -> dict[str, SourceState]:
-        """The state of each component, worked out anew from the repositories.
-
-        Raises what reaching them raises: E-GIT-FETCH, E-OFFLINE, E-REF-MISSING.
-        """
-        return {view.component: self._verify(pinner, view) for view in self.facts.sources}
+    def verify(self, pinner: Pinner) -> Verified:
+        """The state of each component, worked out anew from the repositories."""
+        found = Verified()
+        for view in self.facts.sources:
+            try:
+                found.state[view.component] = self._verify(pinner, view)
+            except ReprobuildError as error:
+                if error.code not in _AWAY:
+                    raise
+                found.state[view.component] = unreached(view)
+                found.unreached[view.component] = error
+        return found
 
     def _verify(self, pinner: Pinner, view: SourceView) -> SourceState:
         output = self.project.flake.outputs[self.output]
@@ -101,7 +139,7 @@ class ReleaseDocuments:
         free = wanted.model_copy(update={"tree": None, "patch_sha256": None})
         pins = self.project.lock.outputs.get(self.output) if self.project.lock else None
         known = pins.sources.get(view.component) if pins else None
-        matches = pinner.source(declared, free, known).tree == view.tree
+        matches = _matches(pinner, declared, wanted, known, view.tree)
         branch = declared.model_copy(update={"ref": wanted.base or declared.ref})
         tip, tree = pinner.git.tip(branch, None)
         # The same heads on the branch as it is now: what still merges is what it lacks.
@@ -126,3 +164,23 @@ class ReleaseDocuments:
                 if head.disposition != "already_in_base" and not head.squashed_in_base
             )
         return verified(view, tip.hex, matches, left, tree.hex == view.tree)
+
+
+def _matches(
+    pinner: Pinner,
+    declared: GitInput | FixtureInput,
+    wanted: Source,
+    known: PinnedSource | None,
+    tree: str,
+) -> bool | None:
+    """Whether the pins give the stated tree; None where no base is stated and none was found."""
+    if known is not None or wanted.base_commit is not None or wanted.tree is None:
+        free = wanted.model_copy(update={"tree": None, "patch_sha256": None})
+        return pinner.source(declared, free, known).tree == tree
+    try:
+        pinner.source(declared, wanted.model_copy(update={"patch_sha256": None}), None)
+    except ReprobuildError as error:
+        if error.code not in ("E-TREE-MISMATCH", "E-CONFLICT"):
+            raise
+        return None
+    return True

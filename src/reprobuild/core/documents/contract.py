@@ -100,24 +100,18 @@ def _section(facts: ReleaseFacts, view: SourceView, values: Mapping[str, str]) -
 
 def _head(view: SourceView, head: HeadFacts, values: Mapping[str, str], where: str) -> list[str]:
     at = f" at `{head.head}`" if head.head else " (not pinned yet)"
-    lines = [f"- {head.title} {_reference(view, head.number)}{at}".replace("-  ", "- "), ""]
+    name = view.linked(head.number, f"{view.name}#{head.number}")
+    lines = [f"- {head.title} {name}{at}".replace("-  ", "- "), ""]
     if head.summary:
         lines += [*paragraphs(fill(head.summary, values, f"{where}[{head.number}]"), "  "), ""]
     return lines
-
-
-def _reference(view: SourceView, number: int) -> str:
-    """`[vllm#628](…)`, a link where the repository is on a forge."""
-    name = f"{view.name}#{number}"
-    address = view.repository.removesuffix(".git")
-    return f"[{name}]({address}/pull/{number})" if address.startswith("https://") else name
 
 
 def _state(facts: ReleaseFacts, state: Mapping[str, SourceState]) -> list[str]:
     rows = []
     for view in facts.sources:
         said = state[view.component]
-        left = ", ".join(f"{view.name} PR {number}" for number in said.to_merge)
+        left = ", ".join(f"#{number}" for number in said.to_merge)
         rows.append([view.title, said.from_pins, said.from_branches, left or said.none_left])
     head = ["Component", "From pins", "From branch heads alone", "Still to be merged"]
     return table(head, rows)

@@ -64,6 +64,11 @@ class SourceView:
         """`OWNER/NAME` on its forge."""
         return _short(self.repository)
 
+    def linked(self, number: int, text: str) -> str:
+        """A text that stands for a pull request, as a link where the repository is on a forge."""
+        address = self.repository.removesuffix(".git")
+        return f"[{text}]({address}/pull/{number})" if address.startswith("https://") else text
+
     @property
     def empty(self) -> bool:
         """Whether the integration patch is known to be empty."""

@@ -49,6 +49,7 @@ def fact_values(
         "reference": facts.reference,
         "model-revision": release.model_revision or "",
         "subject": documents.subject if documents else "",
+        "contract.title": documents.contract.title if documents else "",
     }
     values |= {f"runtime.{name}": version for name, version in release.runtime.items()}
     values |= {f"{name}.version": version for name, version in facts.versions.items()}

@@ -284,7 +284,8 @@ def _list(view: SourceView) -> list[str]:
     for index, head in enumerate(view.heads, 1):
         does = head.summary or head.title
         does = does[:1].lower() + does[1:] if head.summary else f"– {does}"
-        wrapped = paragraphs(f"{view.title} PR {head.number} {does}", "   ")
+        name = view.linked(head.number, f"{view.title} #{head.number}")
+        wrapped = paragraphs(f"{name} {does}", "   ")
         lines += [f"{index}. {wrapped[0].strip()}", *wrapped[1:]]
     return lines
 

@@ -44,12 +44,25 @@ def stated(view: SourceView) -> SourceState:
     return SourceState(pins, f"no{merged}", left)
 
 
+def unreached(view: SourceView) -> SourceState:
+    """Where the repository could not be looked into: what is stated, and that it was not checked.
+
+    The list of what is still to be merged stays: nobody has said that it is shorter.
+    """
+    pins = f"stated; {UNKNOWN}" if view.base else "open: no base commit is stated"
+    return SourceState(pins, UNKNOWN, stated(view).to_merge, UNKNOWN)
+
+
 def verified(
-    view: SourceView, tip: str, matches: bool, left: tuple[int, ...], same_tree: bool
+    view: SourceView, tip: str, matches: bool | None, left: tuple[int, ...], same_tree: bool
 ) -> SourceState:
-    """After a look: `matches` says whether the pins gave the stated tree, `left` which heads would
-    still change the branch at `tip`, `same_tree` whether that branch holds the very tree."""
-    pins = "yes" if matches else "NO: another tree comes out"
+    """After a look: `matches` says whether the pins gave the stated tree (None: no base is stated,
+    and on no commit of the branch do the heads give it), `left` which heads would still change the
+    branch at `tip`, `same_tree` whether that branch holds the very tree."""
+    if matches is None:
+        pins = "open: no base commit is stated, and none of the branch gives this tree"
+    else:
+        pins = "yes" if matches else "NO: another tree comes out"
     if same_tree:
         branches = f"yes: the branch at {tip[:12]} holds this tree"
     elif not left:
