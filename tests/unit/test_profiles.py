@@ -20,27 +20,32 @@ from reprobuild.errors import ReprobuildError
 from support.releases import R21, documents, project
 
 PROFILES = project().flake.outputs[R21].profiles
-COMPOSE: list[str] | None = next(
-    (words for words in (["docker", "compose"], ["docker-compose"])
-     if shutil.which(words[0])
-     and subprocess.run([*words, "version"], capture_output=True, check=False).returncode == 0),
-    None,
-)  # fmt: skip
-needs_compose = pytest.mark.skipif(COMPOSE is None, reason="no docker compose, no docker-compose")
+# The plugin (Compose 2) and the older program read some things in their own ways: both are asked.
+COMPOSE = [
+    words for words in (["docker", "compose"], ["docker-compose"])
+    if shutil.which(words[0])
+    and subprocess.run([*words, "version"], capture_output=True, check=False).returncode == 0
+]  # fmt: skip
+needs_compose = pytest.mark.skipif(not COMPOSE, reason="no docker compose, no docker-compose")
 
 
 def config(tmp_path: Path, name: str, environment: Mapping[str, str] = {}) -> dict[str, Any]:
     """What Compose makes of the file, as the one service's table."""
-    assert COMPOSE is not None
     path = tmp_path / "compose.yml"
     path.write_text(documents(R21).compose(name))
-    done = subprocess.run(
-        [*COMPOSE, "-f", str(path), "config"],
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **environment},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    service: dict[str, Any] = yaml.safe_load(done.stdout)["services"]["ds4"]
+    kept = {key: os.environ[key] for key in ("PATH", "DOCKER_CONFIG") if key in os.environ}
+    services: list[dict[str, Any]] = []
+    for words in COMPOSE:
+        done = subprocess.run(
+            [*words, "-f", str(path), "config"], env={"HOME": str(tmp_path), **kept, **environment},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        services.append(yaml.safe_load(done.stdout)["services"]["ds4"])
+    service = services[0]
+    for other in services[1:]:
+        for key in ("environment", "entrypoint", "image", "container_name", "ulimits"):
+            assert other[key] == service[key], key
     return service
 
 
