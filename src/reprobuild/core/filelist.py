@@ -39,25 +39,17 @@ class Listed:
     def line(self) -> bytes:
         """The line, with its end."""
         content = quote(self.target) if self.kind == LINK else self.content or NONE
+        path, origin = quote(self.path), self.origin
         return line(
-            self.kind, self.mode, self.uid, self.gid, self.size, content, self.path, self.origin
-        )
+            self.kind, self.mode, self.uid, self.gid, self.size, content, path, origin
+        ).encode("ascii")
 
 
 def line(
-    kind: str,
-    mode: int,
-    uid: int,
-    gid: int,
-    size: int,
-    content: str,
-    path: bytes,
-    origin: str = NONE,
-) -> bytes:
-    """An entry's line, with its end; `content` as it is written there (a link's target quoted)."""
-    return (f"{kind} {mode:04o} {uid} {gid} {size} {content} {origin} {quote(path)}\n").encode(
-        "ascii"
-    )
+    kind: str, mode: int, uid: int, gid: int, size: int, content: str, path: str, origin: str = NONE
+) -> str:
+    """An entry's line, with its end; `content` and `path` as they are written there, quoted."""
+    return f"{kind} {mode:04o} {uid} {gid} {size} {content} {origin} {path}\n"
 
 
 def quote(path: bytes) -> str:

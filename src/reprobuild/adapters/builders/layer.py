@@ -101,7 +101,7 @@ def build(
         read, "owners", mtime, lambda path: subtree(content, placed, path), skip=elsewhere
     )
     paths = {**inherited, **stated}
-    lines: list[bytes] = []
+    lines: list[str] = []
     document, blob = pack(
         content,
         placed,
@@ -111,7 +111,7 @@ def build(
         lines,
     )
     builder = TreeBuilder()
-    builder.add(FILES, content.add_blob(io.BytesIO(b"".join(lines))))
+    builder.add(FILES, content.add_blob(io.BytesIO("".join(lines).encode("ascii"))))
     builder.add(b"layer.json", content.add_blob(io.BytesIO(encode(document))))
     builder.add(BLOBS[compression], blob)
     digest, nodes = builder.build()
@@ -192,7 +192,7 @@ def pack(
     overrides: Overrides,
     compression: str,
     level: int,
-    lines: list[bytes] | None = None,
+    lines: list[str] | None = None,
 ) -> tuple[dict[str, Value], File]:
     """Stores the layer's blob, streamed; returns what layer.json says, and the blob.
 

@@ -66,7 +66,7 @@ def compressed_members(
     pieces: Iterable[Piece], compress: Callable[[Piece], Piece], *, threads: int = 0
 ) -> Iterator[Piece]:
     """What `compress` makes of each MEMBER bytes of `pieces`, in order, on several cores."""
-    count = threads or min(8, len(os.sched_getaffinity(0)))
+    count = threads or min(8, len(os.sched_getaffinity(0)) + 1)  # one more: readers wait at times
     pending: deque[Future[Piece]] = deque()
     pool = ThreadPoolExecutor(count, thread_name_prefix="compress")
     try:

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from reprobuild.core import filelist
 from reprobuild.core.digest import Digest
+from reprobuild.core.filelist import quote
 from reprobuild.core.imagetar import BLOCK, DIRECTORY, END, REGULAR, SYMLINK, Attributes, header
 from reprobuild.core.tree import Directory, File
 from reprobuild.errors import ReprobuildError
@@ -19,6 +20,9 @@ PIECE = 2**20
 
 SMALL = 2**16
 """Files up to this size are read at once; larger ones straight into the piece they belong to."""
+
+_PADS = tuple(bytes(-size % BLOCK) for size in range(BLOCK))
+"""What fills up a block, by the bytes that its last one has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class _Cutter:
 
 
 def tar_pieces(
-    content: ContentStore, tree: Digest, overrides: Overrides, lines: list[bytes] | None = None
+    content: ContentStore, tree: Digest, overrides: Overrides, lines: list[str] | None = None
 ) -> Iterator[bytes | bytearray]:
     """The tar of `tree`: each directory before what it holds, names in order of their bytes.
 
@@ -90,44 +94,48 @@ def tar_pieces(
     E-STORE-DAMAGED for a file of another size than the tree says.
     """
     cutter = _Cutter()
-    put, tell = cutter.put, lines.append if lines is not None else None
-    stated = overrides.paths.get
+    put, read, stated = cutter.put, content.read_blob, overrides.paths.get
     plain, executable, link = (Attributes(m, mtime=overrides.mtime) for m in (0o644, 0o755, 0o777))
-    waiting = [(b"", iter(content.tree(tree).entries))]
+    tell = lines.append if lines is not None else None
+    waiting = [(b"", "", iter(content.tree(tree).entries))]
     while waiting:
-        folder, entries = waiting[-1]
+        folder, quoted, entries = waiting[-1]
         for name, entry in entries:
             path = folder + name
+            size = 0
             if isinstance(entry, File):
+                size = entry.size
+                kind = filelist.EXECUTABLE if entry.executable else filelist.FILE
                 said = stated(path) or (executable if entry.executable else plain)
-                put(header(REGULAR, path, said, size=entry.size))
-                if entry.size > SMALL:
+                head = header(REGULAR, path, said, size=size)
+                if size <= SMALL:
+                    data = read(entry) if size else b""
+                    put(head + data + _PADS[size % BLOCK])
+                    digest = hashlib.sha256(data).hexdigest() if tell else ""
+                else:
+                    put(head)
                     hasher = hashlib.sha256()
                     for _ in _large(content, entry, cutter, hasher if tell else None):
                         yield from cutter.take()
-                    digest = hasher.hexdigest() if tell else ""
-                else:
-                    data = content.read_blob(entry) if entry.size else b""
-                    put(data)
-                    digest = hashlib.sha256(data).hexdigest() if tell else ""
-                if entry.size % BLOCK:
-                    put(bytes(-entry.size % BLOCK))
-                kind = filelist.EXECUTABLE if entry.executable else filelist.FILE
+                    put(_PADS[size % BLOCK])
+                    digest = hasher.hexdigest()
             elif isinstance(entry, Directory):
-                said = stated(path) or executable
+                kind, digest, said = filelist.DIRECTORY, filelist.NONE, stated(path) or executable
                 put(header(DIRECTORY, path, said))
-                waiting.append((path + b"/", iter(content.tree(entry.digest).entries)))
-                kind, digest = filelist.DIRECTORY, filelist.NONE
             else:
-                said = stated(path) or link
+                kind, digest, said = filelist.LINK, quote(entry.target), stated(path) or link
                 put(header(SYMLINK, path, said, target=entry.target))
-                kind, digest = filelist.LINK, filelist.quote(entry.target)
             if tell:
-                size = entry.size if isinstance(entry, File) else 0
-                tell(filelist.line(kind, said.mode, said.uid, said.gid, size, digest, path))
+                tell(
+                    filelist.line(
+                        kind, said.mode, said.uid, said.gid, size, digest, quoted + quote(name)
+                    )
+                )
             if cutter.full:
                 yield from cutter.take()
             if isinstance(entry, Directory):
+                below = iter(content.tree(entry.digest).entries)
+                waiting.append((path + b"/", f"{quoted}{quote(name)}/", below))
                 break
         else:
             waiting.pop()
