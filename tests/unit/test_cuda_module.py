@@ -7,13 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from reprobuild.core.component import CudaModuleStep, Rendered, TemplateStep
+from reprobuild.core.component import CudaModuleStep, Rendered, ScriptStep, TemplateStep
 from reprobuild.core.derivation import Derivation
 from reprobuild.core.digest import Digest
 from reprobuild.core.graph import Graph
 from reprobuild.core.kinds.context import Located
 from reprobuild.core.kinds.cuda_flags import check_flags
 from reprobuild.core.kinds.cuda_module import cuda_module
+from reprobuild.core.kinds.script import script
 from reprobuild.core.kinds.template import template
 from reprobuild.core.reference import Ref
 from reprobuild.errors import ReprobuildError
@@ -242,3 +243,20 @@ def test_a_template_step() -> None:
     assert {i.at for i in derivation.inputs} == {"/", "/inputs/jinja", "/inputs/source"}
     with pytest.raises(ValueError, match="template"):
         Rendered.model_validate({"values": {"a": 1}}, by_name=False)
+
+
+def test_a_script_that_makes_kernels_is_held_to_what_it_states() -> None:
+    step = {"kind": "script", "argv": ("make",), "outputs": ("cubins", "log")}
+    plain = Context()
+    made = script(ScriptStep.model_validate(step), plain)
+    assert plain.names == ["app.kernels"]
+    for stated in ({"require": ("sm_120a",)}, {"forbid-ptx": True}, {"kernels": ("k*",)}):
+        context = Context()
+        checked = script(ScriptStep.model_validate({**step, **stated}, by_name=False), context)
+        check = context.named("app.kernels:check")
+        assert checked == Located(next(d for d, n in context.graph.nodes.items() if n is check))
+        (module,) = check.inputs
+        assert (module.drv, module.output) == (made.drv, "cubins")
+        assert check.params == {"forbid-ptx": False, "kernels": [], "require": []} | {
+            key: list(value) if isinstance(value, tuple) else value for key, value in stated.items()
+        }

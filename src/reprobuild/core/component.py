@@ -22,6 +22,15 @@ from reprobuild.core.schema import (
 )
 
 
+def _arch(text: str) -> str:
+    if not re.fullmatch(r"sm_[1-9][0-9]{1,2}[af]?", text):
+        raise problem("arch", f"{text[:80]!r} is no GPU architecture, such as 'sm_120a'")
+    return text
+
+
+Arch = Annotated[str, AfterValidator(_arch)]
+
+
 class _Step(Model):
     """Limits that any step may state: memory in MiB, time in seconds."""
 
@@ -79,7 +88,10 @@ class JoinStep(_Step):
 
 
 class ScriptStep(_Step):
-    """A command in the sandbox: `run` (by the root's /bin/sh) or `argv`. Outputs go to $out."""
+    """A command in the sandbox: `run` (by the root's /bin/sh) or `argv`. Outputs go to $out.
+
+    Where `require` or `kernels` are stated, its first output is held to them as a cuda-module is.
+    """
 
     kind: Literal["script"]
     run: Argument | None = None
@@ -89,6 +101,9 @@ class ScriptStep(_Step):
     toolchain: Name | None = None
     root: Reference | None = None
     outputs: tuple[Name, ...] = ("out",)
+    require: tuple[Arch, ...] = ()
+    forbid_ptx: bool = False
+    kernels: tuple[Argument, ...] = ()
 
     @model_validator(mode="after")
     def _one_form(self) -> ScriptStep:
@@ -121,12 +136,6 @@ class WheelInstallStep(_Step):
     scripts: InnerPath = "usr/bin"
 
 
-def _arch(text: str) -> str:
-    if not re.fullmatch(r"sm_[1-9][0-9]{1,2}[af]?", text):
-        raise problem("arch", f"{text[:80]!r} is no GPU architecture, such as 'sm_120a'")
-    return text
-
-
 def _file_name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9_.+-]*", text):
         raise problem("name", f"{text[:80]!r} cannot be the name of a library")
@@ -137,9 +146,6 @@ def _mode(text: str) -> str:
     if not re.fullmatch(r"[0-7]{3,4}", text):
         raise problem("mode", f"{text[:80]!r} is no mode; expected octal digits, such as '0755'")
     return text
-
-
-Arch = Annotated[str, AfterValidator(_arch)]
 
 
 TemplateValue = str | int | bool

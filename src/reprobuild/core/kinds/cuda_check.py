@@ -1,10 +1,12 @@
-"""The coverage contract of a cuda-module, as a derivation behind its link.
+"""The coverage contract of kernels, as a derivation behind what makes them.
 
-Its output is the module's own tree, so whatever uses the module waits for the check, and a module
-that does not hold what it promises is in no image.
+Its output is the tree that is checked, so whatever uses the kernels waits for the check, and what
+does not hold what it promises is in no image.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from reprobuild.core.component import CudaModuleStep
 from reprobuild.core.derivation import Derivation
@@ -21,15 +23,28 @@ def cuda_check(spec: CudaModuleStep, built: Located, context: StepContext) -> Lo
     stated = spec.require or spec.kernels
     if not stated and not spec.objects and all(is_host(unit) for unit in spec.units):
         return built
+    forbid_ptx = not spec.ptx if spec.forbid_ptx is None else spec.forbid_ptx
+    return checked(built, context, spec.require or spec.arch, spec.kernels, forbid_ptx=forbid_ptx)
+
+
+def checked(
+    built: Located,
+    context: StepContext,
+    require: Iterable[str],
+    kernels: Iterable[str],
+    *,
+    forbid_ptx: bool,
+) -> Located:
+    """A tree, once every module and kernel in it is made for `require`, and `kernels` are there."""
     return context.add(
         Derivation(
             name=f"{context.name}:check",
             builder="builtin:cuda-check",
             inputs=(built.input("module"),),
             params={
-                "forbid-ptx": not spec.ptx if spec.forbid_ptx is None else spec.forbid_ptx,
-                "kernels": sorted(set(spec.kernels)),
-                "require": sorted(set(spec.require or spec.arch)),
+                "forbid-ptx": forbid_ptx,
+                "kernels": sorted(set(kernels)),
+                "require": sorted(set(require)),
             },
         )
     )

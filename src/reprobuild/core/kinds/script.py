@@ -5,6 +5,7 @@ from __future__ import annotations
 from reprobuild.core.component import ScriptStep
 from reprobuild.core.derivation import SANDBOX, Derivation, Input
 from reprobuild.core.kinds.context import Located, StepContext, hints
+from reprobuild.core.kinds.cuda_check import checked
 from reprobuild.core.sandboxenv import base_environment
 
 
@@ -18,7 +19,7 @@ def script(spec: ScriptStep, context: StepContext) -> Located:
     ]
     argv = tuple(spec.argv) if spec.run is None else ("/bin/sh", "-eu", "-c", spec.run)
     env = {**base_environment(), **{name: f"/out/{name}" for name in spec.outputs}, **spec.env}
-    return context.add(
+    made = context.add(
         Derivation(
             name=context.name,
             builder=SANDBOX,
@@ -29,3 +30,6 @@ def script(spec: ScriptStep, context: StepContext) -> Located:
             hints=hints(spec.memory, spec.timeout),
         )
     )
+    if not (spec.require or spec.kernels or spec.forbid_ptx):
+        return made
+    return checked(made, context, spec.require, spec.kernels, forbid_ptx=spec.forbid_ptx)
