@@ -9,6 +9,7 @@ import pytest
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.blobs import content_problem
+from reprobuild.adapters.store.dirstack import remove_tree
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import decode, encode
@@ -155,11 +156,12 @@ class Filled:
         self.good_record = recorded(store, "good", self.good)
         both = (self.bad_record, self.good_record)
         keep = {
-            "drvs": [r.drv.hex for r in both],
-            "records": [f"{r.action.hex}/{r.digest.hex}" for r in both],
-            "trees": [self.outer.hex, self.good.hex],
+            "drvs": sorted(r.drv.hex for r in both),
+            "records": sorted(f"{r.action.hex}/{r.digest.hex}" for r in both),
+            "trees": sorted([self.outer.hex, self.good.hex]),
         }
-        store.set_root("both", encode({"keep": keep, "more": "words"}))
+        self.both = encode({"keep": keep, "more": "words"})
+        store.set_root("both", self.both)
         store.set_root("both=result", encode({"keep": {"trees": [self.outer.hex]}}))
         store.set_root("good", encode({"keep": {"trees": [self.good.hex]}}))
         self.made = store.materialise(self.outer)
@@ -171,6 +173,12 @@ class Filled:
         store.barrier()
         assert recorded(store, "bad", self.outer) == self.bad_record
         assert (store.materialise(self.outer) / "below" / "one").read_bytes() == b"one"
+
+
+def forget_made(store: LocalStore) -> None:
+    """No directory is left that content could be taken from."""
+    for path in (store.path / "materialised").iterdir():
+        remove_tree(str(path))
 
 
 DAMAGES = ("blob", "tree", "blob gone", "tree gone")
@@ -187,6 +195,7 @@ def test_repair_removes_what_leads_to_damage_and_nothing_else(tmp_path: Path, da
             path.unlink()
         else:
             flip(path)
+        forget_made(store)
     with LocalStore.open(tmp_path / "store") as store:
         assert store.verify().problems
         done = store.repair()
@@ -197,24 +206,82 @@ def test_repair_removes_what_leads_to_damage_and_nothing_else(tmp_path: Path, da
         assert done.records == [world.bad_record.digest.hex]
         assert done.memos == [world.bad_record.drv.hex]
         assert done.roots == ["both", "both=result"]
-        assert done.materialised == [world.outer.hex]
+        assert [r.name for r in done.lost] == ["bad"] and set(done.cut) == {"both"}
+        assert not done.restored and not done.materialised
         assert not done.drvs and not done.left
         assert not store.contains(world.outer) and store.realized(world.bad_record.drv) is None
         assert store.realized(world.good_record.drv) == world.good_record
-        assert world.made_good.is_dir() and not world.made.exists()
         assert store.root("both=result") is None
         document = decode(store.root("both") or b"")
         assert isinstance(document, dict) and document["more"] == "words"
         assert document["keep"] == {
-            "drvs": [world.bad_record.drv.hex, world.good_record.drv.hex],
+            "drvs": sorted([world.bad_record.drv.hex, world.good_record.drv.hex]),
             "records": [f"{world.good_record.action.hex}/{world.good_record.digest.hex}"],
             "trees": [world.good.hex],
         }
         store.gc(dry_run=True)  # every root can be followed again
+        repaired = done
     with LocalStore.open(tmp_path / "store") as store:
         world.again(store)
         assert store.verify().problems == []
+        with store.lease():
+            store.readmit(repaired)
+        assert store.root("both") == world.both
         assert store.repair() == type(done)()
+
+
+@pytest.mark.parametrize("damage", ["tree", "tree gone", "top gone"])
+def test_a_directory_node_is_told_from_what_was_made_of_it(tmp_path: Path, damage: str) -> None:
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        world = Filled(store)
+        path = tree_path(store, world.outer if damage == "top gone" else world.inner)
+        path.unlink() if damage.endswith("gone") else flip(path)
+    with LocalStore.open(tmp_path / "store") as store:
+        done = store.repair()
+        assert done.restored == [f"tree {path.name}"]
+        assert not done.records and not done.roots and not done.lost
+        assert store.verify().problems == []
+        assert store.root("both") == world.both
+        assert (store.materialise(world.outer) / "below" / "one").read_bytes() == b"one"
+
+
+def test_a_blob_is_taken_from_its_twin_or_a_copy(tmp_path: Path) -> None:
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        world = Filled(store)
+        put(store, b"one", executable=True)
+        store.barrier()
+        gone = [Digest.of(n) for n in (b"one", b"two")]
+        flip(blob_path(store, gone[0]))
+        blob_path(store, gone[1]).unlink()  # one of two made directories has a copy
+    with LocalStore.open(tmp_path / "store") as store:
+        done = store.repair()
+        assert done.restored == sorted(f"blob {d.hex}" for d in gone)
+        assert not done.records and not done.lost and not done.blobs
+        assert store.verify().problems == []
+        for tree in (world.outer, world.good):
+            assert (store.materialise(tree) / "two").read_bytes() == b"two"
+
+
+def test_content_is_taken_from_another_store_if_it_is_good_there(tmp_path: Path) -> None:
+    stores = [LocalStore.open(tmp_path / name, create=True) for name in ("store", "other", "bad")]
+    for store in stores:
+        world = Filled(store)
+        forget_made(store)
+    flip(blob_path(stores[2], Digest.of(b"one")))
+    for place in (tree_path(stores[0], world.inner), tree_path(stores[0], world.outer)):
+        place.unlink()
+    flip(blob_path(stores[0], Digest.of(b"one")))
+    for store in stores:
+        store.close()
+    with (
+        LocalStore.open(tmp_path / "store") as store,
+        LocalStore.open(tmp_path / "bad") as bad,
+        LocalStore.open(tmp_path / "other") as other,
+    ):
+        done = store.repair(others=[bad, other])
+        assert len(done.restored) == 3 and not done.lost
+        assert store.verify().problems == []
+        world.again(store)
 
 
 def test_repair_of_documents_modes_and_strangers(tmp_path: Path) -> None:

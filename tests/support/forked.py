@@ -93,7 +93,7 @@ class _Points:
                 self._die()
             if hit and isinstance(self._fault, int):
                 raise OSError(self._fault, os.strerror(self._fault), *_named(args))
-            self._inside.depth = getattr(self._inside, "depth", 0) + 1
+            self._inside.depth = int(getattr(self._inside, "depth", 0)) + 1
             try:
                 if self._fault == SHORT and name == "write_some":
                     return real(args[0], bytes(args[1])[: max(1, len(args[1]) // 2)])

@@ -7,16 +7,20 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from fakes.world import FakeExecutor, Glue, glue, graph_of, step, wish
+from reprobuild.adapters.sandbox.removal import remove_tree
 from reprobuild.adapters.store.store import LocalStore
-from reprobuild.core.derivation import Derivation, FixedOutput
+from reprobuild.core.derivation import Derivation, FixedOutput, Isolation
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value, encode
-from reprobuild.core.tree import Tree
+from reprobuild.core.tree import File, Tree
 from reprobuild.engine.build import Builder
 from reprobuild.engine.narrow import Narrower
 from reprobuild.engine.realize import Realized, Realizer
+from reprobuild.engine.scheduler import Limits
+from reprobuild.errors import ReprobuildError
 from reprobuild.ports import BuildOutcome, BuildRequest, NullReporter, Reporter
 
 
@@ -25,10 +29,19 @@ class NotingExecutor(FakeExecutor):
 
     notes: Path
 
-    def run(self, request: BuildRequest, log: object, cancel: threading.Event) -> BuildOutcome:
-        outcome = super().run(request, log, cancel)  # type: ignore[arg-type]
+    def run(self, request: BuildRequest, log: BinaryIO, cancel: threading.Event) -> BuildOutcome:
+        try:
+            outcome = super().run(request, log, cancel)
+        except OSError:  # the build's own: it ends badly
+            return BuildOutcome("exit", 1, Isolation.FULL, 0, 0, {})
         note(self.notes, request.label)
         return outcome
+
+    def discard(self, workdir: Path) -> None:
+        try:
+            remove_tree(workdir)
+        except OSError as error:
+            raise ReprobuildError("E-SANDBOX-SETUP", f"{workdir} stays: {error}") from error
 
 
 class LocalFetcher:
@@ -55,15 +68,10 @@ def note(path: Path, line: str) -> None:
 
 def text_source(name: str, text: str) -> Derivation:
     """A fetch of a tree with one file."""
-    tree = Tree.of({b"file": _file(text.encode())})
+    data = text.encode()
+    tree = Tree.of({b"file": File(Digest.of(data), len(data))})
     fixed = FixedOutput("tree", tree=tree.digest)
     return Derivation(name, "fetch", fixed=fixed, origin={"kind": "path", "text": text})
-
-
-def _file(data: bytes):  # type: ignore[no-untyped-def]
-    from reprobuild.core.tree import File
-
-    return File(Digest.of(data), len(data), False)
 
 
 def small_graph() -> list[Derivation]:
@@ -105,7 +113,7 @@ def realize(
         reporter=NullReporter(),
         cancel=cancel,
     )
-    limits = wish().limits.__class__(jobs=jobs, cores=jobs, memory=8 * 2**30)
+    limits = Limits(jobs=jobs, cores=jobs, memory=8 * 2**30)
     with store.lease():
         done = realizer.realize(
             graph_of(derivations), [derivations[-1].digest], wish(limits=limits)

@@ -169,8 +169,8 @@ class Import(Scenario):
     def complete(self, store: LocalStore) -> None:
         names = [name for name in store.roots() if name.startswith("import")]
         assert len(names) == 1
-        names = {r.name for a in recorded_actions(store.path) for r in store.records(Digest(a))}
-        assert names == {"a.result", "inputs.source", "inputs.thing:0"}
+        brought = {r.name for a in recorded_actions(store.path) for r in store.records(Digest(a))}
+        assert brought == {"a.result", "inputs.source", "inputs.thing:0"}
 
 
 @dataclass

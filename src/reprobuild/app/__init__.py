@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reprobuild.app.kernels import Kernels
     from reprobuild.app.remote import Remoting
     from reprobuild.app.sources import Sources
+    from reprobuild.app.upkeep import Upkeep
     from reprobuild.core.attachment import Attachment
     from reprobuild.core.bill import Bill
     from reprobuild.core.digest import Digest
@@ -93,6 +94,13 @@ class App(Run):
         from reprobuild.app.remote import Remoting
 
         return Remoting(self)
+
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        """Upkeep of the store, with what lies outside it."""
+        from reprobuild.app.upkeep import Upkeep
+
+        return Upkeep(self)
 
     @cached_property
     def resolver(self) -> Resolver:

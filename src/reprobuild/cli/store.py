@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reprobuild.cli.store_gc import gc
+from reprobuild.cli.store_quarantine import quarantine
+from reprobuild.cli.store_repair import repair
+from reprobuild.cli.store_words import rows
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
 
-_REPAIRED = {"modes": "set right", "left": "not the store's, left alone:", "roots": "cut back"}
-
 
 @click.group()
 def store() -> None:
-    """Upkeep of the store: verify, repair, gc, roots, info, cat."""
+    """Upkeep of the store: verify, repair, gc, roots, info, cat, quarantine."""
+
+
+store.add_command(gc)
+store.add_command(repair)
+store.add_command(quarantine)
 
 
 @store.command()
@@ -30,7 +37,7 @@ def info(app: App, /) -> None:
     if app.json:
         click.echo(json.dumps(facts, indent=2, sort_keys=True))
         return
-    _rows(facts)
+    rows(facts)
 
 
 @store.command()
@@ -43,7 +50,7 @@ def verify(app: App, /) -> None:
         raise ReprobuildError(
             "E-STORE-DAMAGED",
             f"{len(problems)} objects are damaged",
-            problems=[str(problem) for problem in problems][:200],
+            problems=[str(problem) for problem in problems],
         )
     if app.json:
         click.echo(json.dumps(_plain(report), indent=2, sort_keys=True))
@@ -52,46 +59,27 @@ def verify(app: App, /) -> None:
 
 
 @store.command()
+@click.option("--remove", multiple=True, metavar="NAME", help="Keep what this root keeps no more.")
 @click.pass_obj
-def repair(app: App, /) -> None:
-    """Remove all that is damaged, so that the next run makes it again."""
-    done = _plain(app.store.repair())
-    removed = sum(len(names) for key, names in done.items() if key not in ("modes", "left"))
-    if app.json:
-        click.echo(json.dumps({**done, "removed": removed}, indent=2, sort_keys=True))
-        return
-    for kind, names in done.items():
-        for name in names:
-            click.echo(f"{_REPAIRED.get(kind, 'removed')} {kind}: {name}")
-    if removed:
-        click.echo(f"{removed} removed; `reprobuild realize` makes or fetches what it needs again")
-    elif not done["modes"] and not done["left"]:
-        click.echo("the store is sound")
-
-
-@store.command()
-@click.pass_obj
-def roots(app: App, /) -> None:
+def roots(app: App, /, remove: tuple[str, ...]) -> None:
     """What collection keeps."""
+    absent = sorted(set(remove) - set(app.store.roots()))
+    if absent:
+        raise ReprobuildError(
+            "E-USAGE",
+            f"there is no root {absent[0]!r}",
+            hint="`reprobuild store roots` names them",
+            got=absent[0],
+        )
+    for name in remove:
+        app.store.remove_root(name)
+        app.store.remove_root(f"{name}=result")  # the remembered answer keeps the same
     names = app.store.roots()
     if app.json:
         click.echo(json.dumps({"roots": names}, indent=2))
         return
     for name in names:
         click.echo(name)
-
-
-@store.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
-@click.pass_obj
-def gc(app: App, /, dry_run: bool) -> None:
-    """Remove what no root needs."""
-    collection = app.store.gc(dry_run=dry_run)
-    facts = _plain(collection)
-    if app.json:
-        click.echo(json.dumps(facts, indent=2, sort_keys=True))
-        return
-    _rows(facts)
 
 
 @store.command()
@@ -128,17 +116,3 @@ def _plain(value: Any) -> dict[str, Any]:
         key: [str(v) for v in item] if isinstance(item, (list, tuple)) else item
         for key, item in dataclasses.asdict(value).items()
     }
-
-
-def _rows(facts: dict[str, Any]) -> None:
-    """One line for each fact; kinds of objects by number and size, lists by their length."""
-    for name, value in facts.items():
-        if name == "kinds":
-            for kind, held in value.items():
-                size = held["bytes"] / 2**20
-                click.echo(f"{kind:<14} {held['count']:>8} {size:12.1f} MiB")
-        elif name.endswith("bytes"):
-            click.echo(f"{name.removesuffix('_bytes'):<14} {value / 2**20:.0f} MiB")
-        else:
-            shown = len(value) if isinstance(value, list) else value
-            click.echo(f"{name:<14} {shown}")

@@ -1,4 +1,4 @@
-"""Collection: removing what no root keeps.
+"""Collection: removing what no root keeps, as far as a policy of age or size lets it.
 
 Runs alone (every writer holds a lease). Deletes in the reverse order of commits – materialised
 directories and records, then trees from the top, then blobs – each step durable before the next,
@@ -9,16 +9,26 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reprobuild.adapters.store import durable, locks
+from reprobuild.adapters.store import durable, locks, reserve
 from reprobuild.adapters.store.dirstack import remove_tree
 from reprobuild.adapters.store.info import Kind, files, listing
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.mark import Live, mark
 from reprobuild.adapters.store.records import parse_record, parse_reference
+from reprobuild.adapters.store.retention import (
+    Policy,
+    allocated,
+    held_bytes,
+    keep_recent,
+    keep_young,
+    why_short,
+)
 from reprobuild.adapters.store.roots import Roots
 from reprobuild.core.digest import tagged
 from reprobuild.core.tree import DOMAIN, Directory, decode
@@ -42,6 +52,12 @@ class Collection:
     dry_run: bool
     kinds: dict[str, Kind] = field(default_factory=dict)
     records: list[DoomedRecord] = field(default_factory=list)
+    asked: int | None = None
+    """Bytes that the policy wanted to become free."""
+    short: list[str] = field(default_factory=list)
+    """Why no more became free, where that is less than was asked for."""
+    left: list[str] = field(default_factory=list)
+    """What could not be removed, because it belongs to another account."""
 
     @property
     def bytes(self) -> int:
@@ -54,19 +70,50 @@ class Collection:
         return sum(record.duration_ms for record in self.records)
 
 
-def collect(layout: Layout, roots: Roots, *, dry_run: bool, wait: bool) -> Collection:
-    """Removes what no root keeps.
+ALL = Policy()
+"""Everything that no root keeps goes."""
+
+
+def collect(
+    layout: Layout, roots: Roots, *, dry_run: bool, wait: bool, policy: Policy = ALL
+) -> Collection:
+    """Removes what no root keeps and the policy does not spare.
 
     Raises E-STORE-BUSY while leases are out (unless `wait`), E-STORE-ROOT for a root that does
     not say what it keeps and E-STORE-DAMAGED or E-STORE-MISSING when what is kept cannot be
     followed: then nothing at all is removed.
     """
+    if not dry_run:
+        reserve.give_up_when_full(layout.root)
     with (
         locks.sole(layout.directory("locks") / "store", wait=wait),
         durable.writing(layout.root, "while collecting"),
     ):
         live = mark(layout, roots)
-        return _Sweep(layout, live, dry_run).run()
+        young = 0
+        if policy.older_than is not None:
+            young = keep_young(layout, live, time.time(), policy.older_than)
+        asked = None
+        if policy.limited:
+            asked = _asked(layout, policy)
+            spare = _Sweep(layout, live, dry_run=True).run().bytes - asked
+            if spare > 0:
+                keep_recent(layout, live, spare)
+        result = _Sweep(layout, live, dry_run).run()
+        result.asked = asked
+        if asked is not None and result.bytes < asked:
+            result.short = why_short(layout, roots, young)
+        if not dry_run:
+            reserve.set_aside(layout.root)
+        return result
+
+
+def _asked(layout: Layout, policy: Policy) -> int:
+    """Bytes that have to become free for both limits to be met."""
+    wanted = policy.free or 0
+    if policy.max_size is not None:
+        wanted = max(wanted, held_bytes(layout) - policy.max_size)
+    return max(0, wanted)
 
 
 class _Sweep:
@@ -149,38 +196,49 @@ class _Sweep:
                     continue
             elif self._live.has_tree(hex_digest):
                 continue
-            self._count("materialised", entry.path)
+            self._count("materialised", entry.path, shared=True)
             if not self._result.dry_run:
                 removed += 1
                 self._remove_materialised(home, entry)
         if removed:
             durable.sync_paths([home], self._fd)
 
-    @staticmethod
-    def _remove_materialised(home: str, entry: os.DirEntry[str]) -> None:
+    def _remove_materialised(self, home: str, entry: os.DirEntry[str]) -> None:
         if entry.name.startswith("."):
-            _remove_any(entry)
+            self._remove_any(entry.path)
             return
         # Renamed first: one that is half gone must not be taken for whole after a crash.
         dead = f"{home}/.dead-{entry.name}"
+        if os.path.lexists(dead):  # another account's, who has not collected since
+            dead = f"{home}/.dead-{os.urandom(4).hex()}-{entry.name}"
         durable.rename(entry.path, dead)
-        if entry.is_dir(follow_symlinks=False):
-            remove_tree(dead)
-        else:
-            durable.unlink(dead)
+        self._remove_any(dead)
+
+    def _remove_any(self, path: str) -> None:
+        """Removes a file or directory; what another account's hand is needed for is noted."""
+        info = os.lstat(path)
+        try:
+            if stat.S_ISDIR(info.st_mode):
+                remove_tree(path)
+            else:
+                durable.unlink(path)
+        except PermissionError:
+            if info.st_uid == os.geteuid():
+                raise
+            self._result.left.append(path)
 
     def _leftovers(self) -> None:
         for session in listing(os.path.join(self._root, "tmp")):
             if not self._session_lives(session.name):
                 self._count("tmp", session.path)
                 if not self._result.dry_run:
-                    _remove_any(session)
+                    self._remove_any(session.path)
         for work in listing(f"{self._root}/build"):
             # Nothing is built now, so their owners are dead; `failed-…` was kept on request.
             if work.name.startswith(("build-", "shell-")):
                 self._count("build", work.path)
                 if not self._result.dry_run:
-                    _remove_any(work)
+                    self._remove_any(work.path)
         logs = listing(f"{self._root}/logs")
         self._remove("logs", [e.path for e in logs if e.name not in self._live.logs])
         for lock in listing(f"{self._root}/locks"):
@@ -208,31 +266,10 @@ class _Sweep:
                 directories.add(os.path.dirname(path))
         durable.sync_paths(sorted(directories), self._fd)
 
-    def _count(self, kind: str, path: str) -> None:
+    def _count(self, kind: str, path: str, *, shared: bool = False) -> None:
         before = self._result.kinds.get(kind, Kind(0, 0))
-        size = _allocated(path)
+        size = allocated(path, shared=shared)
         self._result.kinds[kind] = Kind(before.count + 1, before.bytes + size)
-
-
-def _allocated(path: str) -> int:
-    """Bytes that removing `path` frees; what has a second link is counted with its blob."""
-    info = os.lstat(path)
-    if not os.path.isdir(path) or os.path.islink(path):
-        return info.st_blocks * 512
-    total = 0
-    for _, _, names, fd in os.fwalk(path):
-        total += os.fstat(fd).st_blocks * 512
-        for name in names:
-            info = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            total += info.st_blocks * 512 if info.st_nlink == 1 else 0
-    return total
-
-
-def _remove_any(entry: os.DirEntry[str]) -> None:
-    if entry.is_dir(follow_symlinks=False):
-        remove_tree(entry.path)
-    else:
-        durable.unlink(entry.path)
 
 
 def _remove_if_empty(directory: str) -> None:

@@ -11,6 +11,8 @@ logs/  tmp/  locks/
 materialised/<tree>[.f|.x]    trees (and single blobs) as directories and files, a cache
 build/                        work directories of builds that run, or failed and were kept
 cache/                        git objects, cut downloads: may be lost without harm
+quarantine/<action>/<record>  records that a person set aside: kept, never used
+reserve                       room that collection needs on a full disk
 .git/                         a bare minimum, so that `git clean -xdf` around it steps over
 """
 
@@ -19,7 +21,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from reprobuild.adapters.store import durable
+from reprobuild.adapters.store import durable, reserve
+from reprobuild.adapters.store.reserve import RESERVE
 from reprobuild.errors import ReprobuildError
 
 FORMAT = 0
@@ -38,10 +41,12 @@ DIRECTORIES = (
     "build",
     "cache",
 )
+QUARANTINE = "quarantine"
+"""Records that were set aside; made when the first one is."""
 PLACEHOLDER = "README.md"
-BESIDE = (PLACEHOLDER, ".gitignore", ".git", "format")
+BESIDE = (PLACEHOLDER, ".gitignore", ".git", "format", QUARANTINE, RESERVE)
 """What else may lie there: the checkout's own files among them."""
-_OURS = frozenset({*DIRECTORIES, ".git"})
+_OURS = frozenset({*DIRECTORIES, ".git", RESERVE})
 
 
 class Layout:
@@ -169,6 +174,7 @@ def _make(root: Path) -> None:
         durable.ensure_directory(root / ".git" / name)
     _write_if_absent(root, root / ".git" / "HEAD", b"ref: refs/heads/store\n")
     _write_if_absent(root, root / "format", f"{FORMAT_TEXT}{FORMAT}\n".encode())
+    reserve.set_aside(root)
     durable.sync_directory(root.parent)
 
 

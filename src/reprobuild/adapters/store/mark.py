@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reprobuild.adapters.store.blobs import damaged, missing
-from reprobuild.adapters.store.layout import Layout
+from reprobuild.adapters.store.info import listing
+from reprobuild.adapters.store.layout import QUARANTINE, Layout
 from reprobuild.adapters.store.records import is_derivation, parse_record, read
 from reprobuild.adapters.store.roots import Roots, parse_keep
 from reprobuild.core.digest import Digest, tagged
 from reprobuild.core.encoding import decode as decode_document
+from reprobuild.core.record import Record
 from reprobuild.core.tree import DOMAIN, Directory, File, Tree, decode
+from reprobuild.errors import ReprobuildError
 
 
 @dataclass(slots=True)
@@ -34,6 +37,14 @@ class Live:
         bare = name.removesuffix(".x")
         return _raw(bare) + (b"x" if bare != name else b"") in self.blobs
 
+    def merge(self, other: Live) -> None:
+        """Adds what is alive in `other`."""
+        self.records |= other.records
+        self.drvs |= other.drvs
+        self.logs |= other.logs
+        self.trees |= other.trees
+        self.blobs |= other.blobs
+
 
 def _raw(name: str) -> bytes:
     try:
@@ -43,36 +54,90 @@ def _raw(name: str) -> bytes:
 
 
 def mark(layout: Layout, roots: Roots) -> Live:
-    """Follows every root; raises E-STORE-ROOT, E-STORE-MISSING or E-STORE-DAMAGED."""
+    """Follows every root; raises E-STORE-ROOT, E-STORE-MISSING or E-STORE-DAMAGED.
+
+    A record that says something else than a live one of its action lives, too, and so does what
+    was set aside (quarantine.py): a disagreement is settled by people, not by collection.
+    """
     live = Live()
     for name in roots.names():
-        keep = parse_keep(name, roots.read(name) or b"")
-        trees = list(keep.trees)
-        for action, record in keep.records:
-            trees += _record(layout, live, action, record)
-        _drvs(layout, live, keep.drvs)
-        _trees(layout, live, trees)
+        mark_root(layout, roots, name, live)
+    for action in {action for action, _ in live.records}:
+        _disagreeing(layout, live, action)
+    for action_dir in listing(str(layout.directory(QUARANTINE))):
+        for entry in listing(action_dir.path):
+            record = _read_record(Path(entry.path), action_dir.name, entry.name)
+            _outputs(layout, live, record)
     return live
 
 
-def _record(layout: Layout, live: Live, action: str, name: str) -> list[str]:
-    path = layout.records(action) / name
+def mark_root(layout: Layout, roots: Roots, name: str, live: Live) -> None:
+    """Adds to `live` what one root keeps."""
+    keep = parse_keep(name, roots.read(name) or b"")
+    for action, record in keep.records:
+        mark_record(layout, live, action, record)
+    mark_drvs(layout, live, keep.drvs)
+    mark_trees(layout, live, keep.trees)
+
+
+def mark_record(
+    layout: Layout, live: Live, action: str, name: str, base: Live | None = None
+) -> Record:
+    """Adds a record, its log and its output trees; what `base` has is not added again."""
+    record = _read_record(layout.records(action) / name, action, name)
+    live.records.add((action, name))
+    _outputs(layout, live, record, base)
+    return record
+
+
+def _outputs(layout: Layout, live: Live, record: Record, base: Live | None = None) -> None:
+    if record.log:
+        live.logs.add(record.log)
+    mark_trees(layout, live, [tree.hex for tree in record.outputs.values()], base)
+
+
+def _read_record(path: Path, action: str, name: str) -> Record:
     data = read(path, "record", name)
     if data is None:
         raise missing("record", name)
-    record = parse_record(data, action, name, path)
-    live.records.add((action, name))
-    if record.log:
-        live.logs.add(record.log)
-    return [tree.hex for tree in record.outputs.values()]
+    return parse_record(data, action, name, path)
 
 
-def _drvs(layout: Layout, live: Live, wanted: Iterable[str]) -> None:
+def _disagreeing(layout: Layout, live: Live, action: str) -> None:
+    names = [entry.name for entry in listing(str(layout.records(action)))]
+    if len(names) < 2:
+        return
+    kept: list[Record] = []
+    others: list[tuple[str, Record]] = []
+    for name in names:
+        alive = (action, name) in live.records
+        try:
+            record = _read_record(layout.records(action) / name, action, name)
+        except ReprobuildError:
+            if alive:
+                raise
+            continue  # damaged, and nobody's: it goes
+        if alive:
+            kept.append(record)
+        else:
+            others.append((name, record))
+    for name, record in others:
+        if any(dict(record.outputs) != dict(other.outputs) for other in kept):
+            extra = Live()
+            try:
+                mark_record(layout, extra, action, name, live)
+            except ReprobuildError:
+                continue  # its trees are not whole: nothing to compare any more
+            live.merge(extra)
+
+
+def mark_drvs(layout: Layout, live: Live, wanted: Iterable[str], base: Live | None = None) -> None:
+    """Adds derivations with all that they name as inputs."""
     roots = set(wanted)
     stack = list(roots)
     while stack:
         name = stack.pop()
-        if name in live.drvs:
+        if name in live.drvs or (base is not None and name in base.drvs):
             continue
         live.drvs.add(name)
         path = Path(layout.drv(name))
@@ -94,18 +159,21 @@ def _inputs(data: bytes) -> list[str]:
     return [str(i["drv"]) for i in inputs.values() if isinstance(i, dict) and "drv" in i]
 
 
-def _trees(layout: Layout, live: Live, wanted: Iterable[str]) -> None:
+def mark_trees(layout: Layout, live: Live, wanted: Iterable[str], base: Live | None = None) -> None:
+    """Adds trees with all below them; raises E-STORE-MISSING, E-STORE-DAMAGED for a node."""
     stack = [bytes.fromhex(name) for name in wanted]
     while stack:
         raw = stack.pop()
-        if raw in live.trees:
+        if raw in live.trees or (base is not None and raw in base.trees):
             continue
         live.trees.add(raw)
         for _, entry in _read_tree(layout, raw.hex()).entries:
             if isinstance(entry, Directory):
                 stack.append(entry.digest.raw)
             elif isinstance(entry, File):
-                live.blobs.add(entry.digest.raw + (b"x" if entry.executable else b""))
+                blob = entry.digest.raw + (b"x" if entry.executable else b"")
+                if base is None or blob not in base.blobs:
+                    live.blobs.add(blob)
 
 
 def _read_tree(layout: Layout, name: str) -> Tree:

@@ -41,8 +41,8 @@ class Records:
         data = read(path, "record", name)
         return None if data is None else parse_record(data, action_hex, name, path)
 
-    def add(self, record: Record) -> None:
-        """Appends a record, durable on return.
+    def add(self, record: Record) -> bool:
+        """Appends a record, durable on return; whether another of its action says otherwise.
 
         Raises E-STORE-MISSING for an output tree that is not here: a record never dangles.
         """
@@ -58,6 +58,14 @@ class Records:
             durable.ensure_directory(directory)
             durable.sync_directory(directory.parent)
             durable.write_document(self._staging.temporary(), directory / name, data, replace=False)
+        others = [other for other in os.listdir(directory) if other != name]
+        found = [self._load(record.action.hex, other) for other in others]
+        return any(o is not None and dict(o.outputs) != dict(record.outputs) for o in found)
+
+    def has(self, reference: tuple[str, str]) -> bool:
+        """Whether there is a record of that action and digest."""
+        action, name = reference
+        return os.path.exists(self._layout.records(action) / name)
 
     # -- the memo ------------------------------------------------------------------------------
 

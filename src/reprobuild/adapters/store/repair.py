@@ -1,7 +1,9 @@
-"""Removing what is damaged, and what promises content that is then not whole.
+"""Bringing back what is damaged, and removing what promises content that is then not whole.
 
-Nothing is mended by guessing: a damaged object goes, and so does every record, memo and root entry
-that leads to it, so that the next run fetches or builds it again instead of finding it "here".
+First, equal content elsewhere is looked for (restore.py). Nothing is mended by guessing: what is
+found nowhere goes, and so does every record, memo and root entry that leads to it, so that the next
+run fetches or builds it again instead of finding it "here". What went of records and roots is
+handed back (`Repaired.lost`, `.cut`), so that `readmit` can put it back once the content is there.
 Goes in the order of collection – from what refers to what is referred to – each step durable
 before the next: a repair that is cut short leaves orphans or damage, never a new dangling name.
 """
@@ -10,51 +12,30 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from reprobuild.adapters.store import durable, locks
 from reprobuild.adapters.store.dirstack import remove_tree
 from reprobuild.adapters.store.gc import from_the_top
 from reprobuild.adapters.store.info import files, listing
-from reprobuild.adapters.store.layout import Layout
+from reprobuild.adapters.store.layout import QUARANTINE, Layout
 from reprobuild.adapters.store.names import root_name
 from reprobuild.adapters.store.records import parse_record, parse_reference
-from reprobuild.adapters.store.roots import Keep, parse_keep
+from reprobuild.adapters.store.repaired import Repaired
+from reprobuild.adapters.store.restore import Restorer
+from reprobuild.adapters.store.roots import MEMO_ROOT, Keep, parse_keep, with_keep
 from reprobuild.adapters.store.verify import survey
 from reprobuild.adapters.store.verify_report import Known, Problem
 from reprobuild.core.digest import Digest
-from reprobuild.core.encoding import decode, encode
 from reprobuild.core.tree import Directory, File, Tree
 from reprobuild.errors import ReprobuildError
 
-MEMO_ROOT = "=result"
-"""Ends the name of a root that remembers an answer; one that no longer holds is of no use."""
 
+def repair(layout: Layout, *, jobs: int, others: Sequence[Layout] = ()) -> Repaired:
+    """Hashes everything, brings back what can be, and removes what then is not what it should be.
 
-@dataclass(slots=True)
-class Repaired:
-    """What was done, each list sorted; objects by digest.
-
-    `incomplete` names trees that went because something below them is gone, `roots` those that
-    keep less than before (or are gone, when nothing is left), `left` what is off and stays.
-    """
-
-    blobs: list[str] = field(default_factory=list)
-    trees: list[str] = field(default_factory=list)
-    incomplete: list[str] = field(default_factory=list)
-    drvs: list[str] = field(default_factory=list)
-    records: list[str] = field(default_factory=list)
-    memos: list[str] = field(default_factory=list)
-    roots: list[str] = field(default_factory=list)
-    materialised: list[str] = field(default_factory=list)
-    modes: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-
-
-def repair(layout: Layout, *, jobs: int) -> Repaired:
-    """Hashes everything and removes what is not what it should be.
+    `others` are stores whose content may be taken.
 
     Raises E-STORE-BUSY while leases are out and E-STORE-WRITE when something cannot be removed.
     """
@@ -63,7 +44,12 @@ def repair(layout: Layout, *, jobs: int) -> Repaired:
         durable.writing(layout.root, "while repairing"),
     ):
         report, known = survey(layout, jobs=jobs)
-        return _Repair(layout, known).run(report.problems)
+        restorer = Restorer(layout, known, others)
+        if report.problems:
+            restorer.run(report.problems)
+        result = _Repair(layout, known).run(report.problems)
+        result.restored = sorted(restorer.restored)
+        return result
 
 
 class _Repair:
@@ -79,7 +65,9 @@ class _Repair:
         try:
             found = list(problems)
             self._materialised(found)
-            stays, doomed = self._judge_records()
+            stays, doomed = self._judge_records("records", self._known.records)
+            _, doomed_aside = self._judge_records(QUARANTINE, self._known.aside)
+            doomed |= doomed_aside
             self._roots(stays)
             memos = {e.path: e.name for e in files(f"{self._root}/chosen") if not _names(e, stays)}
             self._remove(memos, self._result.memos)
@@ -90,8 +78,8 @@ class _Repair:
             os.close(self._fd)
         result = self._result
         result.left = [str(p) for p in found if p.kind == "misplaced" and os.path.lexists(p.path)]
-        for name in Repaired.__slots__:
-            getattr(result, name).sort()
+        for names in result.lists().values():
+            names.sort()
         return result
 
     # -- the steps -----------------------------------------------------------------------------
@@ -113,26 +101,34 @@ class _Repair:
                 self._result.materialised.append(name)
         durable.sync_paths([home], self._fd)
 
-    def _judge_records(self) -> tuple[set[tuple[str, str]], dict[str, str]]:
+    def _judge_records(
+        self, home: str, good: set[tuple[str, str]]
+    ) -> tuple[set[tuple[str, str]], dict[str, str]]:
         """(records that hold, files of those that do not)."""
         stays: set[tuple[str, str]] = set()
         doomed: dict[str, str] = {}
-        for action in listing(f"{self._root}/records"):
+        for action in listing(f"{self._root}/{home}"):
             if not action.is_dir(follow_symlinks=False):
                 continue
             for entry in listing(action.path):
-                if self._record_holds(action.name, entry):
+                if self._record_holds(action.name, entry, good):
                     stays.add((action.name, entry.name))
                 else:
                     doomed[entry.path] = entry.name
         return stays, doomed
 
-    def _record_holds(self, action: str, entry: os.DirEntry[str]) -> bool:
-        if (action, entry.name) not in self._known.records:
+    def _record_holds(
+        self, action: str, entry: os.DirEntry[str], good: set[tuple[str, str]]
+    ) -> bool:
+        if (action, entry.name) not in good:
             return False
         path = Path(entry.path)
         record = parse_record(path.read_bytes(), action, entry.name, path)
-        return all(tree.hex in self._whole for tree in record.outputs.values())
+        if all(tree.hex in self._whole for tree in record.outputs.values()):
+            return True
+        if good is self._known.records:
+            self._result.lost.append(record)
+        return False
 
     def _roots(self, records: set[tuple[str, str]]) -> None:
         home = f"{self._root}/roots"
@@ -151,12 +147,14 @@ class _Repair:
             )
             if left == keep:
                 continue
+            if not name.endswith(MEMO_ROOT):
+                self._result.cut[name] = data
             if name.endswith(MEMO_ROOT) or left == Keep():
                 self._remove({entry.path: name}, self._result.roots)
                 continue
             self._result.roots.append(name)
             unfinished = self._layout.directory("tmp") / f"root-{os.urandom(6).hex()}"
-            document = _with_keep(data, left)
+            document = with_keep(data, left)
             durable.write_document(unfinished, Path(entry.path), document, replace=True)
 
     def _objects(self) -> None:
@@ -245,14 +243,3 @@ def _is_object(name: str, path: str) -> bool:
     except ReprobuildError:
         return False
     return name[:2] == os.path.basename(os.path.dirname(path)) and not os.path.isdir(path)
-
-
-def _with_keep(document: bytes, keep: Keep) -> bytes:
-    value = decode(document)
-    assert isinstance(value, dict)
-    lists = {
-        "trees": list(keep.trees),
-        "drvs": list(keep.drvs),
-        "records": [f"{action}/{record}" for action, record in keep.records],
-    }
-    return encode({**value, "keep": {key: list(items) for key, items in lists.items() if items}})

@@ -15,8 +15,11 @@ from reprobuild.adapters.store.names import file_name, root_name
 from reprobuild.adapters.store.records import parse_reference, read
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.core.digest import Digest
-from reprobuild.core.encoding import decode
+from reprobuild.core.encoding import decode, encode
 from reprobuild.errors import ReprobuildError
+
+MEMO_ROOT = "=result"
+"""Ends the name of a root that remembers an answer; one that no longer holds is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,24 @@ class Roots:
     def path(self, name: str) -> Path:
         """A root's file."""
         return self._home / file_name(name)
+
+    def forget_answers(self) -> None:
+        """Removes the remembered answers: the next run looks for itself."""
+        for name in self.names():
+            if name.endswith(MEMO_ROOT):
+                self.remove(name)
+
+
+def with_keep(document: bytes, keep: Keep) -> bytes:
+    """A root's document with another `keep`; all else in it stays."""
+    value = decode(document)
+    assert isinstance(value, dict)
+    lists = {
+        "trees": list(keep.trees),
+        "drvs": list(keep.drvs),
+        "records": [f"{action}/{record}" for action, record in keep.records],
+    }
+    return encode({**value, "keep": {key: list(items) for key, items in lists.items() if items}})
 
 
 def parse_keep(name: str, document: bytes) -> Keep:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from reprobuild.adapters.store.gc import Collection
     from reprobuild.adapters.store.info import Info
     from reprobuild.adapters.store.materialise import Materialiser
-    from reprobuild.adapters.store.repair import Repaired
+    from reprobuild.adapters.store.quarantine import Quarantine
+    from reprobuild.adapters.store.repaired import Repaired
     from reprobuild.adapters.store.verify_report import Report
 
 
@@ -151,8 +152,12 @@ class LocalStore:
         return self._records.chosen(drv)
 
     def add_record(self, record: Record) -> None:
-        """Appends a record; raises E-STORE-MISSING when one of its trees is not here."""
-        self._records.add(record)
+        """Appends a record; raises E-STORE-MISSING when one of its trees is not here.
+
+        When another of its action says otherwise, no remembered answer may hide that.
+        """
+        if self._records.add(record):
+            self._roots.forget_answers()
 
     def choose(self, drv: Digest, record: Record) -> None:
         """Notes that `drv` resolved to `record`."""
@@ -214,17 +219,45 @@ class LocalStore:
 
         return verify(self._layout, jobs=jobs or os.cpu_count() or 1)
 
-    def repair(self, *, jobs: int | None = None) -> Repaired:
-        """Removes what is damaged and what leads to it; raises E-STORE-BUSY, E-STORE-WRITE."""
+    def repair(self, *, jobs: int | None = None, others: Sequence[LocalStore] = ()) -> Repaired:
+        """Brings back what is damaged from this store and `others`; removes what cannot be, and
+        what leads to it. Raises E-STORE-BUSY, E-STORE-WRITE."""
         from reprobuild.adapters.store.repair import repair
 
-        return repair(self._layout, jobs=jobs or os.cpu_count() or 1)
+        layouts = [other._layout for other in others]
+        return repair(self._layout, jobs=jobs or os.cpu_count() or 1, others=layouts)
 
-    def gc(self, *, dry_run: bool = False, wait: bool = False) -> Collection:
-        """Removes what no root keeps; raises E-STORE-BUSY while leases are out, unless `wait`."""
+    def readmit(self, repaired: Repaired) -> None:
+        """Puts back what a repair took of records and roots, where its content is here again."""
+        from reprobuild.adapters.store.repaired import readmit
+
+        readmit(self._records, self._roots, repaired, self._trees.contains)
+
+    def gc(
+        self,
+        *,
+        dry_run: bool = False,
+        wait: bool = False,
+        older_than: float | None = None,
+        free: int | None = None,
+        max_size: int | None = None,
+    ) -> Collection:
+        """Removes what no root keeps; raises E-STORE-BUSY while leases are out, unless `wait`.
+
+        `older_than` in seconds, `free` and `max_size` in bytes: see retention.Policy.
+        """
         from reprobuild.adapters.store.gc import collect
+        from reprobuild.adapters.store.retention import Policy
 
-        return collect(self._layout, self._roots, dry_run=dry_run, wait=wait)
+        policy = Policy(older_than, free, max_size)
+        return collect(self._layout, self._roots, dry_run=dry_run, wait=wait, policy=policy)
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """Actions with different results, and what was set aside of them."""
+        from reprobuild.adapters.store.quarantine import Quarantine
+
+        return Quarantine(self._layout, self._roots)
 
     def info(self) -> Info:
         """Counts and bytes by kind."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.blobs import content_problem
 from reprobuild.adapters.store.info import listing
-from reprobuild.adapters.store.layout import BESIDE, DIRECTORIES, Layout
+from reprobuild.adapters.store.layout import BESIDE, DIRECTORIES, QUARANTINE, Layout
 from reprobuild.adapters.store.names import root_name
 from reprobuild.adapters.store.records import (
     is_derivation,
@@ -48,7 +48,8 @@ def survey(layout: Layout, *, jobs: int) -> tuple[Report, Known]:
     _blobs(f"{root}/blobs", report, known, jobs)
     _trees(f"{root}/trees", report, known)
     _drvs(f"{root}/drvs", report, known)
-    _records(f"{root}/records", report, known)
+    _records(f"{root}/records", report, known, known.records)
+    _records(f"{root}/{QUARANTINE}", report, known, known.aside)
     _chosen(f"{root}/chosen", report, known)
     _roots(f"{root}/roots", report, known)
     check_materialised(f"{root}/materialised", report, known)
@@ -191,7 +192,7 @@ def _drvs(home: str, report: Report, known: Known) -> None:
 # -- documents -----------------------------------------------------------------------------------
 
 
-def _records(home: str, report: Report, known: Known) -> None:
+def _records(home: str, report: Report, known: Known, good: set[tuple[str, str]]) -> None:
     for action in listing(home):
         if len(action.name) != 64 or not action.is_dir(follow_symlinks=False):
             _misplaced(report, action.path)
@@ -214,7 +215,7 @@ def _records(home: str, report: Report, known: Known) -> None:
                 )
                 continue
             report.bytes += len(data)
-            known.records.add((action.name, entry.name))
+            good.add((action.name, entry.name))
             for output, tree in record.outputs.items():
                 if tree.hex not in known.trees:
                     _missing(report, f"tree {tree.hex}", entry.path, f"output {output}")

@@ -49,3 +49,5 @@ class Known:
     trees: dict[str, Tree] = field(default_factory=dict)
     drvs: set[str] = field(default_factory=set)
     records: set[tuple[str, str]] = field(default_factory=set)
+    aside: set[tuple[str, str]] = field(default_factory=set)
+    """Records in quarantine."""

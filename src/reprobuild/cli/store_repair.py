@@ -1,0 +1,117 @@
+"""store repair: damaged content brought back, or taken out of the way."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reprobuild.cli.options import machine_memory
+from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.app import App
+    from reprobuild.app.upkeep import Repaired
+    from reprobuild.core.graph import Graph
+    from reprobuild.engine.rescue import Rescued
+
+_SAID = {
+    "restored": "restored:",
+    "modes": "set right modes:",
+    "left": "not the store's, left alone:",
+    "roots": "cut back roots:",
+}
+_KEPT = ("modes", "left", "restored")
+"""Lists that name nothing that was removed."""
+
+
+@click.command()
+@click.option(
+    "--from", "others", multiple=True, metavar="DIR", help="Take content from another store."
+)
+@click.option("--substituter", multiple=True, metavar="URL", help="A binary cache to ask.")
+@click.option("--rebuild", is_flag=True, help="Build again what this project can build.")
+@click.pass_obj
+def repair(
+    app: App, /, others: tuple[str, ...], substituter: tuple[str, ...], rebuild: bool
+) -> None:
+    """Bring back what is damaged; remove what cannot be, so that the next run makes it again.
+
+    Equal content elsewhere in the store is always looked for. Exits 7 when something stays lost
+    that a cache or a rebuild was asked for.
+    """
+    done = app.upkeep.repair([Path(other) for other in others])
+    rescued = _rescue(app, done, substituter, rebuild) if substituter or rebuild else None
+    _say(app, done, rescued)
+    if rescued is not None and rescued.failed:
+        raise ReprobuildError(
+            "E-STORE-MISSING",
+            f"{len(rescued.failed)} results could not be had again",
+            lost=[f"{name}: {why}" for name, why in sorted(rescued.failed.items())],
+        )
+
+
+def _rescue(app: App, done: Repaired, urls: Sequence[str], rebuild: bool) -> Rescued:
+    from reprobuild.cli.substituters import substitution
+    from reprobuild.core.derivation import Isolation
+    from reprobuild.engine.rescue import Rescuer, bottom_first
+    from reprobuild.engine.scheduler import Limits
+
+    cores = len(os.sched_getaffinity(0))
+    limits = Limits(jobs=cores, cores=cores, memory=int(machine_memory() * 0.85))
+    with app.store.lease():
+        asked = substitution(app, urls)
+        rescuer = Rescuer(app.store, asked.caches, asked.trust)
+        if rebuild and done.lost:
+            rescuer.graph = _recipes(app)
+            rescuer.realizer = app.building.realizer(Isolation.FULL)
+        rescued = rescuer.run(bottom_first(done.lost, rescuer.graph), limits)
+        app.store.readmit(done)
+    return rescued
+
+
+def _recipes(app: App) -> Graph:
+    """The recipes of all outputs of the project that can be evaluated."""
+    from reprobuild.cli.evaluation import evaluate
+    from reprobuild.core.graph import Graph
+
+    graph = Graph()
+    for name in app.project.flake.outputs:
+        try:
+            found, _ = evaluate(app, [name])
+        except ReprobuildError as error:
+            click.echo(f"nothing of {name} can be rebuilt: {error.message}", err=True)
+            continue
+        graph.nodes.update(found.nodes)
+    return graph
+
+
+def _say(app: App, done: Repaired, rescued: Rescued | None) -> None:
+    lists = done.lists()
+    removed = sum(len(names) for key, names in lists.items() if key not in _KEPT)
+    lost = sorted({record.name or str(record.drv) for record in done.lost})
+    again = [*rescued.fetched, *rescued.rebuilt] if rescued is not None else []
+    if app.json:
+        if rescued is None or not rescued.failed:  # else the error is the document
+            document = {**lists, "lost": lost, "removed": removed}
+            if rescued is not None:
+                document |= {"fetched": rescued.fetched, "rebuilt": rescued.rebuilt}
+            click.echo(json.dumps(document, indent=2, sort_keys=True))
+        return
+    for kind, names in lists.items():
+        for name in names:
+            click.echo(f"{_SAID.get(kind, f'removed {kind}:')} {name}")
+    if rescued is not None:
+        for how, found in (("fetched", rescued.fetched), ("rebuilt", rescued.rebuilt)):
+            for name in found:
+                click.echo(f"{how} again: {name}")
+    for name in sorted(set(lost) - set(again)):
+        click.echo(f"lost: {name}")
+    if removed and len(again) < len(done.lost):
+        click.echo(f"{removed} removed; `reprobuild realize` makes or fetches what it needs again")
+    elif not any(lists.values()):
+        click.echo("the store is sound")
