@@ -1,6 +1,6 @@
 """`python -m reprobuild`: the same as the console script."""
 
-from reprobuild.cli.main import entry
+from reprobuild.cli.entry import entry
 
 if __name__ == "__main__":
     entry()

@@ -51,6 +51,53 @@ def test_imports_nothing_heavy(realized: Demo, words: tuple[str, ...]) -> None:
     assert not any(name.startswith("reprobuild.core.flake") for name in ours)
 
 
+ENTRY = """
+import atexit, sys
+atexit.register(lambda: print("\\n".join(sorted(sys.modules)), file=sys.stderr))
+from reprobuild.cli.entry import entry
+entry()
+"""
+
+
+def through_entry(demo: Demo, *words: str) -> tuple[str, set[str]]:
+    """The same by the console script's own way."""
+    argv = demo.argv(*words)
+    argv[argv.index("-c") + 1] = ENTRY
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, env=demo.environment())
+    return done.stdout, set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "words", [("realize",), ("realize", "demo.program"), ("--json", "realize", "demo")]
+)
+def test_the_console_script_answers_alike_and_without_click(
+    realized: Demo, words: tuple[str, ...]
+) -> None:
+    realized.run(*words)
+    long, _ = modules(realized, *words)
+    short, loaded = through_entry(realized, *words)
+    assert short == long
+    assert "click" not in loaded
+
+
+@pytest.mark.parametrize(
+    "words", [("realize", "--dry-run"), ("--quiet", "show"), ("store", "roots")]
+)
+def test_all_else_goes_the_long_way(realized: Demo, words: tuple[str, ...]) -> None:
+    long, _ = modules(realized, *words)
+    short, loaded = through_entry(realized, *words)
+    assert short == long
+    assert "click" in loaded
+
+
+def test_the_console_script_looks_again_when_something_moved(realized: Demo) -> None:
+    realized.run("realize")
+    touch_flake(realized)
+    out, loaded = through_entry(realized, "realize")
+    assert {"click", "pydantic"} <= loaded
+    assert out.splitlines()[-1] == "nothing to do"
+
+
 def test_the_other_way_is_heavy(realized: Demo) -> None:
     # what the test above would see if the memo were not used
     _, loaded = modules(realized, "realize", "--dry-run")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reprobuild.cli.answer import remembered, text
 from reprobuild.cli.options import complete_outputs, in_flake, machine_memory, parse_size
 from reprobuild.errors import ReprobuildError
 
@@ -88,11 +88,11 @@ def realize(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
     if plain:
         document = _remembered(app, names, wishes)
         if document is not None:
-            _print(app, document)
+            click.echo(text(document, as_json=app.json))
             return
     document = _realize(app, names, wishes, plain, options)
     app.quiet()
-    _print(app, document)
+    click.echo(text(document, as_json=app.json))
 
 
 def _remembered(app: App, names: Sequence[str], wishes: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -101,11 +101,7 @@ def _remembered(app: App, names: Sequence[str], wishes: Mapping[str, Any]) -> di
 
     glance = app.glance()
     answer = recall(glance, app.flake_dir, names, wishes) if glance is not None else None
-    if answer is None:
-        return None
-    counts = dict.fromkeys(answer["counts"], 0)
-    counts["reused"] = len(answer["outputs"])
-    return {**answer, "counts": counts}
+    return None if answer is None else remembered(answer)
 
 
 def _realize(
@@ -339,55 +335,3 @@ def _link(app: App, path: Path, answer: Mapping[str, Any]) -> None:
         raise ReprobuildError(
             "E-USAGE", f"--out-link {path}: {error.strerror}", file=str(path)
         ) from error
-
-
-def _print(app: App, document: Mapping[str, Any]) -> None:
-    if app.json:
-        click.echo(json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False))
-        return
-    if "plan" in document:
-        for step in document["plan"]:
-            click.echo(f"{step['deed']:<6} {step['name']}  – {step['reason']}")
-        if all(step["deed"] == "reuse" for step in document["plan"]):
-            click.echo("nothing to do")
-        return
-    for name, entry in document["outputs"].items():
-        dirty = f"  dirty: {', '.join(entry['dirty'])}" if entry["dirty"] else ""
-        click.echo(f"{name}  {entry['tree']}{dirty}")
-        click.echo(f"  path       {entry['path']}")
-        if entry["isolation"] != "full":
-            click.echo(f"  isolation  {entry['isolation']}")
-    image = document.get("image")
-    if image:
-        click.echo(f"image {image['reference']}")
-        click.echo(f"  config     {image['config_digest']}")
-        click.echo(f"  manifest   {image['manifest_digest']}")
-        for layer in image["layers"]:
-            size = layer["size"] / 2**20
-            click.echo(f"  layer      {layer['digest']}  {size:8.2f} MiB  {layer['component']}")
-    compared = document.get("compared")
-    if compared:
-        alone = f", {compared['unknown']} with nothing to compare" if compared["unknown"] else ""
-        click.echo(f"{compared['equal']} outputs equal to what is known of them{alone}")
-    reread = document.get("reread")
-    if reread:
-        really = sum(found["included"] for found in reread.values())
-        changed = sorted({path for found in reread.values() for path in found["changed"]})
-        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-        click.echo(f"{len(reread)} units could read what changed, {really} of them included it: "
-                   f"{', '.join(changed[:3])}{more}")  # fmt: skip
-    click.echo(_summary(document["counts"]))
-
-
-def _summary(counts: Mapping[str, int]) -> str:
-    words = (
-        ("built", "built"),
-        ("fetched", "fetched"),
-        ("cut_off", "cut off"),
-        ("checked", "checked and equal"),
-        ("reused", "reused"),
-    )
-    busy = any(counts.get(k) for k in ("built", "fetched", "cut_off", "checked"))
-    if not busy:
-        return "nothing to do"
-    return ", ".join(f"{word} {counts[key]}" for key, word in words if counts.get(key))

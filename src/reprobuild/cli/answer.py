@@ -1,0 +1,73 @@
+"""What `realize` prints. A run with nothing to do needs this and no more, so it stands alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def remembered(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An earlier answer, as one of a run that made nothing."""
+    counts = dict.fromkeys(answer["counts"], 0)
+    counts["reused"] = len(answer["outputs"])
+    return {**answer, "counts": counts}
+
+
+def text(document: Mapping[str, Any], *, as_json: bool) -> str:
+    """The whole of standard output, its last newline left out."""
+    if as_json:
+        return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)
+    return "\n".join(_plan(document) if "plan" in document else _made(document))
+
+
+def _plan(document: Mapping[str, Any]) -> Iterator[str]:
+    for step in document["plan"]:
+        yield f"{step['deed']:<6} {step['name']}  – {step['reason']}"
+    if all(step["deed"] == "reuse" for step in document["plan"]):
+        yield "nothing to do"
+
+
+def _made(document: Mapping[str, Any]) -> Iterator[str]:
+    for name, entry in document["outputs"].items():
+        dirty = f"  dirty: {', '.join(entry['dirty'])}" if entry["dirty"] else ""
+        yield f"{name}  {entry['tree']}{dirty}"
+        yield f"  path       {entry['path']}"
+        if entry["isolation"] != "full":
+            yield f"  isolation  {entry['isolation']}"
+    image = document.get("image")
+    if image:
+        yield f"image {image['reference']}"
+        yield f"  config     {image['config_digest']}"
+        yield f"  manifest   {image['manifest_digest']}"
+        for layer in image["layers"]:
+            size = layer["size"] / 2**20
+            yield f"  layer      {layer['digest']}  {size:8.2f} MiB  {layer['component']}"
+    compared = document.get("compared")
+    if compared:
+        alone = f", {compared['unknown']} with nothing to compare" if compared["unknown"] else ""
+        yield f"{compared['equal']} outputs equal to what is known of them{alone}"
+    reread = document.get("reread")
+    if reread:
+        really = sum(found["included"] for found in reread.values())
+        changed = sorted({path for found in reread.values() for path in found["changed"]})
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        yield (
+            f"{len(reread)} units could read what changed, {really} of them included it: "
+            f"{', '.join(changed[:3])}{more}"
+        )
+    yield _summary(document["counts"])
+
+
+def _summary(counts: Mapping[str, int]) -> str:
+    words = (
+        ("built", "built"),
+        ("fetched", "fetched"),
+        ("cut_off", "cut off"),
+        ("checked", "checked and equal"),
+        ("reused", "reused"),
+    )
+    busy = any(counts.get(k) for k in ("built", "fetched", "cut_off", "checked"))
+    if not busy:
+        return "nothing to do"
+    return ", ".join(f"{word} {counts[key]}" for key, word in words if counts.get(key))

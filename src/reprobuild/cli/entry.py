@@ -1,0 +1,79 @@
+"""The console script: a run with nothing to do is answered without building a command line.
+
+click and all that hangs on it takes longer to import than the whole answer. So the plainest form
+of the commonest call, `realize` with nothing but names and a few global options, is looked at
+first; whatever is not exactly that, or has something to do, or fails, goes the long way, which
+sees everything anew.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+_VALUES = {"-C": "directory", "--store": "store"}
+_FLAGS = {"--json": "json", "--quiet": "quiet", "-q": "quiet"}
+
+
+def entry() -> None:
+    """The whole program; exits."""
+    answer = nothing_to_do(sys.argv[1:])
+    if answer is not None and _write(answer):
+        sys.exit(0)
+    from reprobuild.cli.main import entry as every_command
+
+    every_command()
+
+
+def nothing_to_do(argv: Sequence[str]) -> str | None:
+    """What to print, for a plain `realize` whose answer is remembered; None for all else."""
+    call = _plain_realize(argv)
+    if call is None:
+        return None
+    options, names = call
+    from reprobuild.app import App
+    from reprobuild.cli.answer import remembered, text
+    from reprobuild.engine.recall import recall
+    from reprobuild.errors import ReprobuildError
+    from reprobuild.settings import Settings
+
+    try:
+        app = App(Settings(**options))
+        glance = app.glance()
+        answer = recall(glance, app.flake_dir, names, {"isolation": None}) if glance else None
+    except (ReprobuildError, OSError, ValueError, KeyError):
+        return None  # the long way says what is wrong
+    return None if answer is None else text(remembered(answer), as_json=app.json)
+
+
+def _plain_realize(argv: Sequence[str]) -> tuple[dict[str, Any], list[str]] | None:
+    """Settings and names, where the call is `[OPTIONS] realize [NAME]…` and nothing unusual."""
+    from pathlib import Path
+
+    options: dict[str, Any] = {}
+    words = iter(argv)
+    for word in words:
+        if word in _VALUES:
+            options[_VALUES[word]] = Path(next(words, ""))
+        elif word in _FLAGS:
+            options[_FLAGS[word]] = True
+        elif word == "realize":
+            names = list(words)
+            plain = all(name and not name.startswith("-") and "#" not in name for name in names)
+            return (options, names) if plain else None
+        else:
+            return None
+    return None
+
+
+def _write(answer: str) -> bool:
+    """Whether all of it could be written; if not, the long way finds the same and reports it."""
+    try:
+        data = memoryview(f"{answer}\n".encode(sys.stdout.encoding, sys.stdout.errors or "strict"))
+        while data:
+            data = data[os.write(sys.stdout.fileno(), data) :]
+    except (AttributeError, OSError, ValueError):
+        return False
+    return True
