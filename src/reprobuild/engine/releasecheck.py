@@ -1,5 +1,6 @@
-"""Whether documents still say the truth: their variables and flags exist in the integrated sources
-or in a declared interface, profiles hold to their rules, and pins give what is stated."""
+"""Whether documents still say the truth: their variables and flags, and the variables that an image
+sets, are in the integrated sources or in a declared interface; profiles hold to their rules; pins
+give what is stated."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ from dataclasses import dataclass, field
 
 from reprobuild.core.digest import Digest
 from reprobuild.core.documents.names import (
+    PROSE,
+    SYSTEM,
     TOKEN,
     declared_names,
     names_in_profiles,
     names_in_text,
     names_of_compose,
-    unknown,
+    names_of_image,
 )
 from reprobuild.core.tree import Directory, File
 from reprobuild.engine.documents import ReleaseDocuments
@@ -47,28 +50,36 @@ def check_release(
     for document, text in (("contract", made.contract()), ("runbook", made.runbook())):
         for name in sorted(names_in_text(text)):
             spoken.setdefault(name, document)
+    for name, place in names_of_image(output).items():
+        spoken.setdefault(name, place)
     declared = declared_names(output)
     wanted = {name.encode() for name in {*spoken, *declared}}
-    found: dict[str, str] = {}
-    for component, tree in sources.items():
-        for name, path in occurrences(content, tree, wanted).items():
-            found.setdefault(name, f"{component}: {path}")
+    found = {name: occurrences(content, tree, wanted) for name, tree in sources.items()}
+    anywhere: dict[str, str] = {}
+    for component, places in found.items():
+        for name, path in places.items():
+            anywhere.setdefault(name, f"{component}: {path}")
+    owned = {name: owner for owner, names in output.interface.items() for name in names}
     compose = names_of_compose(made.served)
-    for name in unknown(spoken, found, declared, compose):
-        result.problems.append(
-            f"{name} ({spoken[name]}) is in no integrated source and no declared interface"
-        )
-    for owner, names in output.interface.items():
-        if owner in sources:
-            result.problems += [
-                f"{name} is declared by {owner}, whose sources do not have it any more"
-                for name in names
-                if not found.get(name, "").startswith(f"{owner}: ")
-                and name not in occurrences(content, sources[owner], {name.encode()})
-            ]
     for name in sorted(spoken):
-        where = found.get(name) or declared.get(name)
-        result.names[name] = where or ("the Compose file" if name in compose else "")
+        owner = owned.get(name, "")
+        mine = found.get(owner, {}).get(name)
+        known = (
+            f"{owner}: {mine}" if mine else declared.get(name),
+            "the system" if name in SYSTEM else anywhere.get(name),
+            "the Compose file" if name in compose else "",
+        )
+        result.names[name] = next((where for where in known if where), "")
+        if not result.names[name]:
+            result.problems.append(
+                f"{name} ({spoken[name]}) is in no integrated source and no declared interface"
+            )
+    for owner, places in found.items():
+        result.problems += [
+            f"{name} is declared by {owner}, whose sources do not have it any more"
+            for name in output.interface.get(owner, ())
+            if name not in places
+        ]
     result.problems += _pins(made)
     return result
 
@@ -93,17 +104,18 @@ def _pins(made: ReleaseDocuments) -> list[str]:
 
 
 def occurrences(content: ContentStore, tree: Digest, wanted: set[bytes]) -> dict[str, str]:
-    """Which of the names occur in a tree's files, each with the first path."""
+    """Which of the names occur in a tree's files that are no prose, each with the first path."""
     found: dict[str, str] = {}
     left = set(wanted)
     stack: list[tuple[str, Digest]] = [("", tree)]
     while stack and left:
         prefix, digest = stack.pop()
+        below: list[tuple[str, Digest]] = []
         for raw, entry in content.tree(digest):
             path = prefix + raw.decode("utf-8", "replace")
             if isinstance(entry, Directory):
-                stack.append((path + "/", entry.digest))
-            elif isinstance(entry, File) and entry.size <= MAX_FILE:
+                below.append((path + "/", entry.digest))
+            elif isinstance(entry, File) and entry.size <= MAX_FILE and not path.endswith(PROSE):
                 with content.open_blob(entry.digest) as blob:
                     data = blob.read()
                 if b"\0" in data[:8192]:
@@ -111,4 +123,5 @@ def occurrences(content: ContentStore, tree: Digest, wanted: set[bytes]) -> dict
                 here = left.intersection(TOKEN.findall(data))
                 found.update((name.decode(), path) for name in here)
                 left -= here
+        stack += reversed(below)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from reprobuild.core.documents.runbook import Served
 from reprobuild.core.flake import Output
@@ -16,6 +16,10 @@ _VARIABLE = re.compile(
 _SETTING = re.compile(r"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)=")
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 _TOOLS = re.compile(r"^\s*(?:curl|docker|reprobuild|#|grep)\b.*$", re.MULTILINE)
+PROSE = (".md", ".rst", ".txt", ".json", ".jsonl", ".csv", ".html", ".svg", ".log")
+"""Endings of files that speak of variables and read none: notes, records of measurements."""
+SYSTEM = frozenset({"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME"})
+"""Variables of every system (POSIX, XDG base directories): no component need declare them."""
 TOKEN = re.compile(rb"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*|--[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 """What of a source file may be a variable or a flag."""
 
@@ -51,6 +55,18 @@ def names_in_profiles(served: Mapping[str, Served]) -> dict[str, str]:
     return found
 
 
+def names_of_image(output: Output) -> dict[str, str]:
+    """Variables that the image itself sets, with the place that says so."""
+    image = output.image
+    if image is None:
+        return {}
+    return {
+        name: f"image.{table}"
+        for table, names in (("env", image.env), ("caches", image.caches))
+        for name in names
+    }
+
+
 def names_of_compose(served: Mapping[str, Served]) -> set[str]:
     """Variables that the Compose files themselves take, and their prelude."""
     found = {"IMAGE", "NAME", "SHM_SIZE"}
@@ -68,8 +84,3 @@ def declared_names(output: Output) -> dict[str, str]:
     """Names of the declared interface, with whose they are."""
     return {name: f"declared by {owner}" for owner, all_ in output.interface.items()
              for name in all_}  # fmt: skip
-
-
-def unknown(wanted: Iterable[str], *known: Mapping[str, str] | set[str]) -> list[str]:
-    """Names that nothing knows, sorted."""
-    return sorted(name for name in wanted if not any(name in place for place in known))
