@@ -50,6 +50,12 @@ class Outcome:
         return self.said == "done"
 
 
+class _Depth(threading.local):
+    """How deep a thread is inside operations that were counted already."""
+
+    value = 0
+
+
 class _Points:
     """Counts in the child, and acts at the chosen one."""
 
@@ -58,7 +64,7 @@ class _Points:
         self._at = at
         self._fault = fault
         self._tell = tell
-        self._inside = threading.local()
+        self._inside = _Depth()
         self._lock = threading.Lock()
         self.count = 0
         self.fired = ""
@@ -93,20 +99,20 @@ class _Points:
                 self._die()
             if hit and isinstance(self._fault, int):
                 raise OSError(self._fault, os.strerror(self._fault), *_named(args))
-            self._inside.depth = int(getattr(self._inside, "depth", 0)) + 1
+            self._inside.value += 1
             try:
                 if self._fault == SHORT and name == "write_some":
                     return real(args[0], bytes(args[1])[: max(1, len(args[1]) // 2)])
                 return real(*args, **keywords)
             finally:
-                self._inside.depth -= 1
+                self._inside.value -= 1
                 if hit and self._fault == KILL_AFTER:
                     self._die()
 
         return operation
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
-        if event not in _EVENTS or getattr(self._inside, "depth", 0):
+        if event not in _EVENTS or self._inside.value:
             return
         if event == "open" and not (isinstance(args[2], int) and args[2] & _WRITES):
             return

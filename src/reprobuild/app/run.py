@@ -63,7 +63,8 @@ class Run:
         """The store, made when it is not there."""
         from reprobuild.adapters.store.store import LocalStore
 
-        store = LocalStore.open(self.settings.store_path, create=True)
+        local = self.settings.environment.get("REPROBUILD_STORE_LOCKS") == "local"
+        store = LocalStore.open(self.settings.store_path, create=True, local_locks=local)
         self.closers.append(store.close)
         return store
 

@@ -191,6 +191,7 @@ class Builder:
         with _making("a log", self.logs):
             self.logs.mkdir(parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(".log", f"{drv.short}-", self.logs)
+            os.fchmod(descriptor, 0o644)  # as all of a store: other accounts may share it
         with os.fdopen(descriptor, "wb") as log:
             self.reporter.emit("build-started", name=request.label, log=name)
             outcome = self.executor.run(request, log, self.cancel)

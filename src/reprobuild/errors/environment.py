@@ -108,6 +108,11 @@ CODES = {
         "the store is in use and cannot be collected now",
         "wait until the running builds are done, then run the same again",
     ),
+    "E-STORE-LOCKS": Code(
+        Exit.ENVIRONMENT,
+        "locks do not hold on the file system where the store lies",
+        "put the store on a local disk",
+    ),
     "E-STORE-WRITE": Code(
         Exit.ENVIRONMENT,
         "the disk refused a write to the store; nothing half-written is named",

@@ -8,6 +8,7 @@ be the same directory as before.
 from __future__ import annotations
 
 import os
+import stat
 from types import TracebackType
 
 from reprobuild.adapters.store import durable
@@ -97,6 +98,21 @@ def remove_tree(path: str) -> None:
             stack.pop()
             durable.rmdir(name, dir_fd=stack.top)
     durable.rmdir(path)
+
+
+def remove_any(path: str) -> bool:
+    """Removes a file or a directory; False when that takes the account that made it."""
+    info = os.lstat(path)
+    try:
+        if stat.S_ISDIR(info.st_mode):
+            remove_tree(path)
+        else:
+            durable.unlink(path)
+    except PermissionError:
+        if info.st_uid == os.geteuid():
+            raise
+        return False
+    return True
 
 
 def _clear(fd: int) -> list[bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -83,13 +84,19 @@ def mkdir(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
     os.chmod(path, 0o755, dir_fd=dir_fd)  # noqa: S103 - build users read materialised trees
 
 
+_SHARED = stat.S_ISGID | stat.S_IWGRP
+
+
 def ensure_directory(path: Path) -> None:
-    """Makes `path` unless it is there."""
+    """Makes `path` unless it is there; below a directory that a group shares, shared as well."""
     try:
         mkdir(path)
     except FileExistsError:
         if not path.is_dir():
             raise
+        return
+    if os.stat(path.parent).st_mode & _SHARED == _SHARED:
+        os.chmod(path, 0o2775)  # noqa: S103 - other accounts of the group write here
 
 
 def rmdir(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from reprobuild.adapters.store import durable, locks, reserve
-from reprobuild.adapters.store.dirstack import remove_tree
+from reprobuild.adapters.store.dirstack import remove_any
 from reprobuild.adapters.store.info import Kind, files, listing
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.mark import Live, mark
@@ -215,16 +214,7 @@ class _Sweep:
         self._remove_any(dead)
 
     def _remove_any(self, path: str) -> None:
-        """Removes a file or directory; what another account's hand is needed for is noted."""
-        info = os.lstat(path)
-        try:
-            if stat.S_ISDIR(info.st_mode):
-                remove_tree(path)
-            else:
-                durable.unlink(path)
-        except PermissionError:
-            if info.st_uid == os.geteuid():
-                raise
+        if not remove_any(path):
             self._result.left.append(path)
 
     def _leftovers(self) -> None:

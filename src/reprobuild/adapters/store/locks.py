@@ -14,7 +14,15 @@ from pathlib import Path
 from reprobuild.adapters.store import durable
 from reprobuild.errors import ReprobuildError
 
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def _open(path: Path) -> int:
+    """A lock's file, made when absent. That of another account need only be readable."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o644)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | _SAFE)
 
 
 def _same_file(fd: int, path: Path) -> bool:
@@ -42,7 +50,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 def _acquire(path: Path) -> int:
     while True:
-        fd = os.open(path, _FLAGS, 0o600)
+        fd = _open(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             if _same_file(fd, path):
@@ -57,7 +65,7 @@ def _acquire(path: Path) -> int:
 def lease(path: Path) -> Iterator[None]:
     """Holds the store's lock shared: collection waits."""
     with durable.writing(path.parent, "the store's lock"):
-        fd = os.open(path, _FLAGS, 0o644)
+        fd = _open(path)
     try:
         with durable.writing(path.parent, "the store's lock"):
             fcntl.flock(fd, fcntl.LOCK_SH)
@@ -70,7 +78,7 @@ def lease(path: Path) -> Iterator[None]:
 def sole(path: Path, *, wait: bool) -> Iterator[None]:
     """Holds the store's lock alone; raises E-STORE-BUSY when leases are out and not `wait`."""
     with durable.writing(path.parent, "the store's lock"):
-        fd = os.open(path, _FLAGS, 0o644)
+        fd = _open(path)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -105,7 +113,7 @@ def try_directory(path: Path) -> int | None:
 def remove_unheld(path: Path) -> None:
     """Removes the file of an `exclusive` lock that nobody holds."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, os.O_RDONLY | _SAFE)
     except OSError:
         return
     try:

@@ -11,12 +11,11 @@ before the next: a repair that is cut short leaves orphans or damage, never a ne
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from reprobuild.adapters.store import durable, locks
-from reprobuild.adapters.store.dirstack import remove_tree
+from reprobuild.adapters.store.dirstack import remove_any
 from reprobuild.adapters.store.gc import from_the_top
 from reprobuild.adapters.store.info import files, listing
 from reprobuild.adapters.store.layout import QUARANTINE, Layout
@@ -77,10 +76,16 @@ class _Repair:
         finally:
             os.close(self._fd)
         result = self._result
-        result.left = [str(p) for p in found if p.kind == "misplaced" and os.path.lexists(p.path)]
+        result.left = [str(p) for p in found if self._stays_off(p)]
         for names in result.lists().values():
             names.sort()
         return result
+
+    def _stays_off(self, problem: Problem) -> bool:
+        """Whether it is nothing that a repair removes, or could set right."""
+        name = os.path.basename(problem.path)
+        off = problem.kind == "mode" and name not in self._result.modes
+        return (off or problem.kind == "misplaced") and os.path.lexists(problem.path)
 
     # -- the steps -----------------------------------------------------------------------------
 
@@ -94,10 +99,7 @@ class _Repair:
             if name in below or (len(name) == 64 and name not in self._whole):
                 dead = f"{home}.dead-{os.urandom(6).hex()}-{name}"
                 durable.rename(entry.path, dead)
-                if stat.S_ISDIR(os.lstat(dead).st_mode):
-                    remove_tree(dead)
-                else:
-                    durable.unlink(dead)
+                remove_any(dead)  # else collection by its owner does it
                 self._result.materialised.append(name)
         durable.sync_paths([home], self._fd)
 
@@ -184,6 +186,8 @@ class _Repair:
             try:
                 durable.fchmod(fd, 0o555 if path.endswith(".x") else 0o444)
                 durable.utime(fd)
+            except PermissionError:  # another account's
+                continue
             finally:
                 os.close(fd)
             self._result.modes.append(os.path.basename(path))

@@ -37,8 +37,10 @@ class LocalStore:
     that writes raises E-STORE-WRITE (with path, reason and free space) when the disk refuses.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, local_locks: bool = False) -> None:
         self._layout = layout
+        self._local_locks = local_locks
+        self._locks_hold = False
         self._staging = Staging(layout)
         self._blobs = Blobs(self._staging)
         self._trees = Trees(self._staging, self._blobs)
@@ -46,13 +48,14 @@ class LocalStore:
         self._roots = Roots(self._staging)
 
     @classmethod
-    def open(cls, path: Path, *, create: bool = False) -> LocalStore:
+    def open(cls, path: Path, *, create: bool = False, local_locks: bool = False) -> LocalStore:
         """The store at `path`, made when absent and `create` is given.
 
         Where `path` holds a README.md (a checkout's store/), the data lies in `path`/data.
+        `local_locks` is the user's word that no other machine uses it (lockcheck.py).
         Raises E-NO-STORE, E-STORE-FORMAT or E-STORE-WRITE.
         """
-        return cls(open_layout(path, create=create))
+        return cls(open_layout(path, create=create), local_locks=local_locks)
 
     @property
     def path(self) -> Path:
@@ -192,8 +195,16 @@ class LocalStore:
         return locks.exclusive(self._layout.directory("locks") / f"action-{action.hex}")
 
     def lease(self) -> AbstractContextManager[None]:
-        """Shared: while it is held nothing is collected."""
+        """Shared: while it is held nothing is collected. Raises E-STORE-LOCKS (lockcheck.py)."""
+        self._require_locks()
         return locks.lease(self._layout.directory("locks") / "store")
+
+    def _require_locks(self) -> None:
+        if not self._locks_hold:
+            from reprobuild.adapters.store.lockcheck import require_locks
+
+            require_locks(self.path, local=self._local_locks)
+            self._locks_hold = True
 
     # -- upkeep --------------------------------------------------------------------------------
 
@@ -224,6 +235,7 @@ class LocalStore:
         what leads to it. Raises E-STORE-BUSY, E-STORE-WRITE."""
         from reprobuild.adapters.store.repair import repair
 
+        self._require_locks()
         layouts = [other._layout for other in others]
         return repair(self._layout, jobs=jobs or os.cpu_count() or 1, others=layouts)
 
@@ -249,6 +261,7 @@ class LocalStore:
         from reprobuild.adapters.store.gc import collect
         from reprobuild.adapters.store.retention import Policy
 
+        self._require_locks()
         policy = Policy(older_than, free, max_size)
         return collect(self._layout, self._roots, dry_run=dry_run, wait=wait, policy=policy)
 
@@ -257,6 +270,7 @@ class LocalStore:
         """Actions with different results, and what was set aside of them."""
         from reprobuild.adapters.store.quarantine import Quarantine
 
+        self._require_locks()
         return Quarantine(self._layout, self._roots)
 
     def info(self) -> Info:
