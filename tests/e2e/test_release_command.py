@@ -198,7 +198,7 @@ def test_evidence_travels_signed(
 ) -> None:
     config = tmp_path / "lab" / "config.toml"
     monkeypatch.setenv("REPROBUILD_CONFIG", str(config))
-    demo.ok("key", "generate")
+    key = demo.ok("--json", "key", "generate").document["key_id"]
     demo.ok("--quiet", "qualify", "demo", "--gate", "fast", "--key", "default")
     carried = tmp_path / "fast.json"
     shutil.move(demo.path / "evidence" / "demo" / "fast.json", carried)
@@ -206,6 +206,7 @@ def test_evidence_travels_signed(
     monkeypatch.setenv("REPROBUILD_CONFIG", str(tmp_path / "site" / "config.toml"))
     said = demo.run("--json", "qualify", "demo", "--import", str(carried))
     assert (said.status, said.document["error"]["code"]) == (9, "E-EVIDENCE-TRUST")
+    assert said.document["error"]["facts"]["key"] == key  # the name that `key show` has for it
     assert not (demo.path / "evidence" / "demo" / "fast.json").exists()
     from reprobuild.adapters.keys.keyring import Keyring, read_public
 

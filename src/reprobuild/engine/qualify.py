@@ -12,6 +12,7 @@ from typing import Protocol
 
 from reprobuild.core.evidence import Evidence
 from reprobuild.core.gates import Gate
+from reprobuild.core.publickey import key_id
 from reprobuild.errors import ReprobuildError
 
 
@@ -169,8 +170,12 @@ def accept(evidence: Evidence, output: str, gates: Iterable[str], trust: Trust) 
         raise ReprobuildError(
             "E-EVIDENCE-TRUST",
             f"the evidence of gate {evidence.gate} "
-            + ("has no signature" if not evidence.signature else "is not signed by a trusted key"),
-            key=evidence.key or None,
+            + (
+                "has no signature"
+                if not evidence.signature
+                else "is not signed by a trusted key, or was changed after it was signed"
+            ),
+            key=key_id(key) if key else None,  # as `reprobuild key show` names it
         )
     return evidence
 
