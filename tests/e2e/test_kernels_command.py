@@ -193,3 +193,92 @@ def test_verdict_of_files(project: Demo, tmp_path: Path) -> None:
     assert [f["cause"] for f in document["files"][0]["findings"]] == ["compression"]
     assert project.run("verdict", str(one), str(one)).out == "identical\n"
     assert "E-USAGE" in project.run("verdict", str(one), "nowhere", status=2).err
+
+
+PATTERNS = """\
+version = "1.0"
+input = "kernels"
+result = "steps.library"
+
+[steps.tree]
+kind = "join"
+place = [{ from = "source", to = "", exclude = ["more"] }]
+
+[steps.library]
+kind = "cuda-module"
+source = "steps.tree"
+units = [
+  "*.cu",
+  { path = "sub/**/*.cu", exclude = ["sub/skipped.cu"] },
+  { path = "b.cu", memory = 64 },
+]
+arch = ["sm_120a"]
+"""
+
+
+def units_of(project: Demo) -> list[str]:
+    nodes = project.json("graph", "--format", "json")["nodes"].values()
+    names = (node["name"] for node in nodes)
+    return sorted(
+        n.partition(":")[2] for n in names if n.startswith("kernels.library:") if ".cu" in n
+    )
+
+
+def test_patterns_of_units_are_listed_by_the_lock(project: Demo) -> None:
+    data = library(fatbin(member(cubin(SCALE), flags=FLAG_A | ZSTD)))
+    unit(project, data)
+    for name in ("a.cu", "b.cu", "sub/deep/d.cu", "sub/skipped.cu", "more/e.cu", "notes.txt"):
+        path = project.path / "kernels" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    project.write("derivations/kernels.toml", PATTERNS)
+    project.run("lock", "--update", "kernels")
+    wanted = ["a.cu", "b.cu", "sub:deep:d.cu", "unit.cu"]
+    assert units_of(project) == wanted
+    text = (project.path / "flake-like.lock").read_text()
+    assert 'pattern = "*.cu"' in text
+    assert 'files = ["a.cu", "b.cu", "unit.cu"]' in text
+    project.run("lock")
+    assert (project.path / "flake-like.lock").read_text() == text
+    project.run("lock", "--check")
+    project.run("realize")
+
+    # one more file: nothing but it and the links
+    (project.path / "kernels/c.cu").write_bytes(data)
+    assert "E-LOCK-STALE" in project.run("realize", status=4).err
+    pinned = project.run("lock").out
+    assert "outputs.demo.units.kernels.library *.cu" in pinned
+    assert units_of(project) == ["a.cu", "b.cu", "c.cu", "sub:deep:d.cu", "unit.cu"]
+    done = project.run("realize")
+    made = {line.split()[2] for line in done.err.splitlines() if " built " in line}
+    assert {name for name in made if ".cu" in name} == {"kernels.library:c.cu"}
+
+    # a list of another tree does not count
+    project.write("derivations/kernels.toml", PATTERNS.replace('["more"]', '["more", "a.cu"]'))
+    error = project.run("realize", status=4).err
+    assert "E-LOCK-STALE" in error
+    assert "which units of kernels.library match '*.cu' is not listed for the tree" in error
+    project.run("lock")
+    assert "a.cu" not in units_of(project)
+
+    # nothing matches
+    project.write("derivations/kernels.toml", PATTERNS.replace('"*.cu"', '"*.cpp"'))
+    assert "no file matches the unit '*.cpp'" in project.run("lock", status=3).err
+
+
+def test_patterns_look_into_a_tree_that_is_tried(project: Demo, tmp_path: Path) -> None:
+    data = library(fatbin(member(cubin(SCALE), flags=FLAG_A | ZSTD)))
+    unit(project, data)
+    head, _, _ = PATTERNS.partition("[steps.tree]")
+    step = '[steps.library]\nkind = "cuda-module"\nsource = "source"\nunits = ["*.cu"]\n'
+    text = head + step + 'arch = ["sm_120a"]\n'
+    project.write("derivations/kernels.toml", text)
+    project.run("lock")
+    assert units_of(project) == ["unit.cu"]
+    tried = tmp_path / "tried"
+    tried.mkdir()
+    for name in ("unit.cu", "another.cu"):
+        (tried / name).write_bytes(data)
+    project.run("realize")
+    done = project.run("realize", "--override", f"kernels=path:{tried}")
+    assert "kernels.library:another.cu" in done.err

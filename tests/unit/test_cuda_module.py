@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from pydantic import ValidationError
 
 from reprobuild.core.component import CudaModuleStep, Rendered, ScriptStep, TemplateStep
 from reprobuild.core.derivation import Derivation
@@ -14,6 +16,7 @@ from reprobuild.core.graph import Graph
 from reprobuild.core.kinds.context import Located
 from reprobuild.core.kinds.cuda_flags import check_flags
 from reprobuild.core.kinds.cuda_module import cuda_module
+from reprobuild.core.kinds.cuda_units import matching
 from reprobuild.core.kinds.script import script
 from reprobuild.core.kinds.template import template
 from reprobuild.core.reference import Ref
@@ -27,6 +30,7 @@ class Context:
     name: str = "app.kernels"
     version: str = "1"
     graph: Graph = field(default_factory=Graph)
+    files: tuple[bytes, ...] = ()
 
     def resolve(self, ref: Ref) -> Located:
         return Located(self._source(ref.target), path=ref.path)
@@ -36,6 +40,9 @@ class Context:
 
     def _source(self, name: str) -> Digest:
         return self.graph.add(Derivation(name.replace("/", "."), "builtin:unpack", params=name))
+
+    def matching(self, tree: Ref, pattern: str, exclude: Sequence[str]) -> tuple[str, ...]:
+        return matching(self.files, pattern, exclude)
 
     def toolchain_root(self, toolchain: str | None, root: Ref | None) -> Located:
         return Located(self._source(f"root.{toolchain}"))
@@ -260,3 +267,29 @@ def test_a_script_that_makes_kernels_is_held_to_what_it_states() -> None:
         assert check.params == {"forbid-ptx": False, "kernels": [], "require": []} | {
             key: list(value) if isinstance(value, tuple) else value for key, value in stated.items()
         }
+
+
+def test_patterns_become_the_units_that_they_match() -> None:
+    files = (b"csrc/b.cu", b"csrc/a.cu", b"csrc/a.h", b"csrc/x/c.cu", b"csrc/\xff.cu", b"host.cpp")
+    units = (
+        {"path": "csrc/*.cu", "defines": ("MANY",)},
+        {"path": "csrc/a.cu", "memory": 9000},
+        {"path": "**/*.c*", "exclude": ("csrc/x",)},
+    )
+    context = Context(files=files)
+    cuda_module(spec(units=units), context)
+    assert [n.partition(":")[2] for n in context.names if ":" in n and "check" not in n] == [
+        "csrc:b.cu", "csrc:a.cu", "host.cpp",
+    ]  # fmt: skip
+    assert "-DMANY" in context.named("app.kernels:csrc:b.cu").argv
+    # named by itself, it is compiled as it is named there
+    assert "-DMANY" not in context.named("app.kernels:csrc:a.cu").argv
+    assert context.named("app.kernels:csrc:a.cu").hints.memory == 9000 * 2**20
+
+
+@pytest.mark.parametrize(
+    "unit", [{"path": "a.cu", "exclude": ["b.cu"]}, {"path": "csrc/[a.cu"}, {"path": "../*.cu"}]
+)
+def test_patterns_that_cannot_be(unit: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        spec(units=(unit,))

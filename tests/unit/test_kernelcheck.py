@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reprobuild.adapters.qualify.bench import HostBench
-from reprobuild.core.component import Component, CudaModuleStep, KernelCheck
+from reprobuild.core.component import Component, CudaModuleStep, KernelCheck, Unit
 from reprobuild.core.evidence import parse_evidence
 from reprobuild.core.gates import Gate
 from reprobuild.core.reference import Ref
@@ -127,7 +127,7 @@ def test_a_kernel_check_needs_a_gpu() -> None:
 
 def test_the_same_recipe_for_another_architecture() -> None:
     step = CudaModuleStep(
-        kind="cuda-module", source=Ref("source"), units=("a.cu",), arch=("sm_120a",),
+        kind="cuda-module", source=Ref("source"), units=(Unit(path="a.cu"),), arch=("sm_120a",),
         require=("sm_120a",), kernels=("k",),
     )  # fmt: skip
     component = Component(steps={"m": step}, result=Ref("steps", "m"))

@@ -118,6 +118,7 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Pin kinds `git`, `fixture`", lock.GitPin),
     ("Pin kind `path`", lock.PathPin),
     ("Pin kind `oci`", lock.OciPin),
+    ("Pinned units", lock.PinnedUnits),
     ("Pinned sources", lock.PinnedOutput),
     ("Pinned sources", lock.PinnedSource),
     ("Pinned sources", lock.PinnedHead),

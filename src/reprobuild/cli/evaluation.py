@@ -18,6 +18,7 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
+    from reprobuild.engine.listing import Lister
 
 
 LAYER = "layer"
@@ -55,6 +56,7 @@ def evaluate(
                 contract_program=app.contract_program,
                 verify_program=app.verify_program,
                 graph=graph,
+                lister=_tried(app, graph) if overrides else None,
             )
         evaluator, component = evaluators[name], installable.component
         pins = project.lock.outputs.get(name) if project.lock else None
@@ -73,6 +75,19 @@ def evaluate(
     for name, evaluator in evaluators.items():
         app.check_inputs(evaluator.used, name)
     return graph, targets
+
+
+def _tried(app: App, graph: Graph) -> Lister:
+    """Lists files of trees that are there because they are tried (`--override`)."""
+    from reprobuild.engine.listing import Listing, files_of
+
+    def lister(asked: Listing) -> tuple[str, ...] | None:
+        fixed = graph.nodes[asked.tree.drv].fixed
+        if fixed is None or fixed.tree is None:
+            return None
+        return files_of(app.store, fixed.tree, asked)
+
+    return lister
 
 
 def _located(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.pass_obj
 def lock(app: App, update: tuple[str, ...], check: bool) -> None:
     """Pin every input to content, and every source to its integration tree."""
+    from reprobuild.cli.unitlists import with_lists
     from reprobuild.core.files import LOCK_FILE
     from reprobuild.engine.lock import Locker
     from reprobuild.engine.updates import Update, accepted_heads, with_heads
@@ -49,6 +50,7 @@ def lock(app: App, update: tuple[str, ...], check: bool) -> None:
             update=wanted,
         )
         done = locker.run()
+        done = with_lists(app, flake, project.lock, done)
     if heads:
         app.edit_heads(heads)
     changed = project.texts.get(LOCK_FILE) != app.lock_text(done.lock)

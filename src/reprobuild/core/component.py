@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from reprobuild.core.globs import Selection
 from reprobuild.core.schema import (
     Argument,
     EnvName,
@@ -20,6 +21,7 @@ from reprobuild.core.schema import (
     TreePath,
     problem,
 )
+from reprobuild.errors import ReprobuildError
 
 
 def _arch(text: str) -> str:
@@ -155,15 +157,32 @@ class Unit(Model):
     """One translation unit: a `path` in the module's `source`, or in the tree `from`.
 
     A text alone stands for its `path`. `flags`, `host_flags` and `defines` come behind the
-    module's; `memory` (MiB) is the unit's own.
+    module's; `memory` (MiB) is the unit's own. A `path` with `*`, `?` or `[` is a pattern: it
+    stands for every file that it matches and no pattern of `exclude` does.
     """
 
     path: InnerPath
+    exclude: tuple[str, ...] = ()
     source: Reference | None = Field(default=None, alias="from")
     defines: tuple[Argument, ...] = ()
     flags: tuple[Argument, ...] = ()
     host_flags: tuple[Argument, ...] = ()
     memory: int | None = Field(default=None, gt=0)
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it stands for what it matches."""
+        return any(mark in self.path for mark in "*?[")
+
+    @model_validator(mode="after")
+    def _readable(self) -> Unit:
+        if self.exclude and not self.is_pattern:
+            raise problem("exclude", f"{self.path!r} is no pattern that `exclude` could narrow")
+        try:
+            Selection.of([self.path], self.exclude)
+        except ReprobuildError as error:
+            raise problem("pattern", error.message) from None
+        return self
 
 
 def _unit(value: object) -> object:

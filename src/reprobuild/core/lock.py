@@ -102,10 +102,24 @@ class PinnedSource(Model):
     patch_digest: Blake3Text
 
 
+class PinnedUnits(Model):
+    """What a pattern of a cuda-module's units matched; `spec` is of its tree and the pattern."""
+
+    component: Name
+    step: Name
+    pattern: str
+    spec: Blake3Text
+    files: tuple[str, ...]
+
+
 class PinnedOutput(Model):
-    """The sources of one output; `open` says what could not be pinned, and why."""
+    """The sources of one output; `open` says what could not be pinned, and why.
+
+    `units` are lists of what patterns match in trees that are known by their recipes alone.
+    """
 
     open: dict[str, str] = Field(default_factory=dict)
+    units: tuple[PinnedUnits, ...] = ()
     sources: dict[Name, PinnedSource] = Field(default_factory=dict)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprobuild.core.component import (
@@ -20,21 +20,23 @@ from reprobuild.core.component import (
 )
 from reprobuild.core.derivation import Derivation, FixedOutput
 from reprobuild.core.digest import Digest
-from reprobuild.core.flake import FixtureInput, Flake, GitInput, Output, Source
+from reprobuild.core.flake import Flake, Output, Source
 from reprobuild.core.graph import Graph
 from reprobuild.core.kinds.context import Located
 from reprobuild.core.kinds.cuda_module import cuda_module
 from reprobuild.core.kinds.imageroot import root_of
-from reprobuild.core.kinds.labels import ComponentFacts, SourceFacts
+from reprobuild.core.kinds.labels import ComponentFacts
 from reprobuild.core.kinds.python_wheel import python_wheel
 from reprobuild.core.kinds.script import script
 from reprobuild.core.kinds.template import template
 from reprobuild.core.kinds.trees import join, join_all, placements, rootfs, unpack, wheel_install
-from reprobuild.core.lock import FilesPin, GitPin, Lock, PinnedOutput, PinnedSource
+from reprobuild.core.lock import FilesPin, Lock, PinnedOutput, PinnedSource
 from reprobuild.core.origins import fetches, integrated_source, spec_digest
 from reprobuild.core.reference import Ref
 from reprobuild.engine.imageplan import ImagePlan, component_layer, plan_image
+from reprobuild.engine.listing import Lister, Listing, listed
 from reprobuild.engine.openness import not_as_published, open_error
+from reprobuild.engine.sourcefacts import source_facts
 from reprobuild.errors import ReprobuildError
 
 
@@ -92,6 +94,8 @@ class Evaluator:
     contract_program: str = ""
     verify_program: str = ""
     graph: Graph = field(default_factory=Graph)
+    lister: Lister | None = None
+    """Lists files of trees that are at hand; the lock's lists count where there is none."""
     _results: dict[tuple[str, str], Located] = field(default_factory=dict)
     _inputs: dict[str, tuple[Located, ...]] = field(default_factory=dict)
     _dirty: set[str] = field(default_factory=set)
@@ -290,7 +294,7 @@ class Evaluator:
             name=component,
             version=self.version(component),
             drv=self.component(component).drv,
-            source=self._source_facts(component),
+            source=source_facts(self, component),
             paths=[place.to for place in image.place] if image else [],
             cuda=image.cuda if image else (),
             archs=sorted(archs),
@@ -308,42 +312,6 @@ class Evaluator:
         if isinstance(pin, FilesPin) and len(pin.files) == 1:
             return pin.files[0].version
         return ""
-
-    def _source_facts(self, component: str) -> SourceFacts | None:
-        wanted = self.output.sources.get(component)
-        if wanted is None:
-            return self._plain_source_facts(component)
-        pin = self.pinned.sources.get(component)
-        if pin is None:
-            return None
-        declared = self.flake.inputs[wanted.input]
-        titles = {head.number: head.title for head in wanted.heads}
-        return SourceFacts(
-            repository=_repository(declared),
-            ref=pin.base_ref,
-            base=pin.base,
-            tree=pin.tree,
-            strategy=pin.strategy,
-            heads=[(h.number, h.head, h.disposition, titles.get(h.number, "")) for h in pin.heads],
-            patch_sha256=pin.patch_sha256,
-            patch_digest=pin.patch_digest,
-            resolutions=[
-                (r.path, r.result or "removed", r.author, r.reason) for r in pin.resolutions
-            ],
-        )
-
-    def _plain_source_facts(self, component: str) -> SourceFacts | None:
-        name = self.components[component].input
-        pin = self.lock.inputs.get(name) if self.lock and name else None
-        if name is None or not isinstance(pin, GitPin):
-            return None
-        return SourceFacts(_repository(self.flake.inputs[name]), pin.ref, pin.rev, pin.tree)
-
-
-def _repository(declared: object) -> str:
-    if isinstance(declared, FixtureInput):
-        return f"fixture:{declared.path}"
-    return declared.url if isinstance(declared, GitInput) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +359,12 @@ class _Context:
         else:
             found = (evaluator.component(ref.name),)
         return tuple(located / ref.path if ref.path else located for located in found)
+
+    def matching(self, tree: Ref, pattern: str, exclude: Sequence[str]) -> tuple[str, ...]:
+        evaluator = self.evaluator
+        known = evaluator.pinned.units
+        asked = Listing(self.component, self.step, self.resolve(tree), pattern, tuple(exclude))
+        return listed(asked, known, evaluator.lister, evaluator.output_name)
 
     def _toolchain(self, name: str | None) -> str:
         chosen = name or self.evaluator.output.toolchain

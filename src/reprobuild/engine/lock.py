@@ -191,4 +191,6 @@ def _flat(lock: Lock) -> Mapping[str, object]:
             flat[f"outputs.{name}.sources.{component}"] = source
         for component, why in output.open.items():
             flat[f"outputs.{name}.open.{component}"] = why
+        for row in output.units:
+            flat[f"outputs.{name}.units.{row.component}.{row.step} {row.pattern}"] = row
     return flat

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,6 +55,10 @@ class StepContext(Protocol):
 
     def toolchain_cuda(self, toolchain: str | None) -> Located:
         """The CUDA toolkit to build with."""
+        ...
+
+    def matching(self, tree: Ref, pattern: str, exclude: Sequence[str]) -> tuple[str, ...]:
+        """The files of a tree that a pattern takes, sorted; raises where they are not known."""
         ...
 
     def add(self, derivation: Derivation) -> Located:

@@ -10,6 +10,7 @@ from reprobuild.core.kinds import cuda_commands as commands
 from reprobuild.core.kinds.context import Located, StepContext, hints
 from reprobuild.core.kinds.cuda_check import cuda_check
 from reprobuild.core.kinds.cuda_flags import check_flags
+from reprobuild.core.kinds.cuda_units import with_units
 from reprobuild.core.reference import Ref
 from reprobuild.core.sandboxenv import base_environment
 
@@ -21,6 +22,7 @@ _LINK_HINTS = Hints(memory=512 * 2**20)
 def cuda_module(spec: CudaModuleStep, context: StepContext) -> Located:
     """One derivation a unit, one for each link and one for the check; the result has `NAME.so`."""
     check_flags(context.name, spec.flags, spec.host_flags, spec.link_flags)
+    spec = with_units(spec, context)
     for unit in spec.units:
         check_flags(f"{context.name}, unit {unit.path}", unit.flags, unit.host_flags)
     tools = (
