@@ -1,7 +1,12 @@
-"""A Docker daemon of the tests' own: private socket, data and containerd, no network set-up."""
+"""Docker daemons of the tests' own: private socket, data and containerd, no network set-up.
+
+Two engines: the installed one, and one of Debian stable that keeps its images in containerd
+(`containerd-snapshotter`), in a root file system of its own.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -30,26 +35,73 @@ def _answers(host: str) -> bool:
     return run.returncode == 0
 
 
+def engine_root() -> Path:
+    """A root file system with Debian stable's Docker, made once; skips where it is not to be had.
+
+    `REPROBUILD_TEST_DOCKER_ROOT` names one that is there (or where it is to be).
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    stated = os.environ.get("REPROBUILD_TEST_DOCKER_ROOT")
+    root = Path(stated) if stated else cache / "reprobuild-tests/docker-stable"
+    if (root / "usr/sbin/dockerd").exists():
+        return root
+    if not shutil.which("debootstrap"):
+        pytest.skip("a newer Docker engine needs debootstrap (apt-get install debootstrap)")
+    root.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
+    packages = "docker.io,docker-cli,ca-certificates"
+    made = subprocess.run(
+        ["debootstrap", "--variant=minbase", f"--include={packages}", "stable", str(work)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        shutil.rmtree(work, ignore_errors=True)
+        pytest.skip(
+            f"debootstrap of Debian stable failed: {made.stdout[-300:]}{made.stderr[-300:]}"
+        )
+    work.chmod(0o755)
+    work.replace(root)
+    return root
+
+
+def _inside(root: Path, home: Path) -> list[str]:
+    """Words in front of a command: it sees `root` as /, with `home` where it is, and its mounts are
+    gone with it."""
+    places = " && ".join(
+        f"mount --rbind /{name} '{root}/{name}'" for name in ("proc", "sys", "dev", str(home)[1:])
+    )
+    (root / str(home)[1:]).mkdir(parents=True, exist_ok=True)
+    # runc changes how / propagates, so that has to be a mount.
+    script = f"mount --rbind '{root}' '{root}' && {places} && exec chroot '{root}' \"$@\""
+    return ["unshare", "--mount", "--propagation=private", "sh", "-ec", script, "sh"]
+
+
 @contextmanager
-def running(driver: str) -> Iterator[str | None]:
-    """DOCKER_HOST of a daemon with that storage driver, or None when it does not come up."""
+def running(driver: str, root: Path | None = None) -> Iterator[str | None]:
+    """DOCKER_HOST of a daemon with that storage driver, or None when it does not come up.
+
+    With a `root`, it is the engine in there, with containerd's image store.
+    """
     home = Path(tempfile.mkdtemp(prefix="rb-docker-"))  # short: a socket's path is limited
     host = f"unix://{home}/docker.sock"
+    features = {"containerd-snapshotter": True} if root is not None else {}
+    (home / "daemon.json").write_text(json.dumps({"features": features}))
+    words = [
+        "dockerd",
+        f"--config-file={home}/daemon.json",
+        f"--data-root={home}/data",
+        f"--exec-root={home}/exec",
+        f"--pidfile={home}/pid",
+        f"--host={host}",
+        f"--storage-driver={driver}",
+        "--bridge=none",
+        "--iptables=false",
+    ]
+    before = _inside(root, home) if root is not None else []
     with (home / "log").open("wb") as log:
-        daemon = subprocess.Popen(
-            [
-                "dockerd",
-                f"--data-root={home}/data",
-                f"--exec-root={home}/exec",
-                f"--pidfile={home}/pid",
-                f"--host={host}",
-                f"--storage-driver={driver}",
-                "--bridge=none",
-                "--iptables=false",
-            ],
-            stdout=log,
-            stderr=log,
-        )
+        daemon = subprocess.Popen([*before, *words], stdout=log, stderr=log)
     try:
         up = False
         for _ in range(START_SECONDS * 5):
@@ -75,14 +127,18 @@ def _unmount(home: Path) -> None:
         subprocess.run(["umount", "-l", mount], check=False)
 
 
-@pytest.fixture(scope="session")
-def docker_host() -> Iterator[str]:
+STABLE = pytest.param("containerd", marks=(pytest.mark.slow, pytest.mark.network))
+
+
+@pytest.fixture(scope="session", params=["installed", STABLE])
+def docker_host(request: pytest.FixtureRequest) -> Iterator[str]:
     """A private daemon's DOCKER_HOST; skips, with the reason, where none can be had."""
     reason = why_not()
     if reason:
         pytest.skip(reason)
-    for driver in ("overlay2", "vfs"):
-        with running(driver) as host:
+    root = engine_root() if request.param == "containerd" else None
+    for driver in ("overlay2", "vfs") if root is None else ("overlayfs", "native"):
+        with running(driver, root) as host:
             if host is not None:
                 yield host
                 return
