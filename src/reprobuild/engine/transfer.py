@@ -26,6 +26,9 @@ from reprobuild.core.tree import Directory, File
 from reprobuild.engine.transferport import TransferStore
 from reprobuild.errors import ReprobuildError
 
+AT_ONCE = 2**20
+"""Bytes of a blob that is read whole rather than as a stream."""
+
 
 @dataclass(slots=True)
 class Walk:
@@ -195,10 +198,12 @@ class Exporter:
             texts[layout.DRV, drv] = drvs[drv]
         for record in sorted(records, key=reference):
             texts[layout.RECORD, record.digest] = record.encode()
-        full, walk = Walk(self.store), self._without(held)
+        full = Walk(self.store)
+        walk = self._without(held) if held.trees else full
         for tree in manifest.keep.trees:
             full.add(Digest(tree))
-            walk.add(Digest(tree))
+            if walk is not full:
+                walk.add(Digest(tree))
         documents_ = [
             Entry(kind, digest, len(data))
             for (kind, digest), data in texts.items()
@@ -223,7 +228,10 @@ class Exporter:
 
     def _open(self, entry: Entry, texts: Mapping[tuple[bytes, Digest], bytes]) -> BinaryIO:
         if entry.kind in (layout.BLOB, layout.EXECUTABLE):
-            return self.store.open_blob(entry.digest)
+            if entry.size > AT_ONCE:
+                return self.store.open_blob(entry.digest)
+            file = File(entry.digest, entry.size, entry.kind == layout.EXECUTABLE)
+            return cast(BinaryIO, io.BytesIO(self.store.read_blob(file)))
         if entry.kind == layout.TREE:
             return cast(BinaryIO, io.BytesIO(self.store.tree(entry.digest).encode()))
         return cast(BinaryIO, io.BytesIO(texts[entry.kind, entry.digest]))

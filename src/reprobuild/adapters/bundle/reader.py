@@ -235,7 +235,9 @@ class ObjectStream:
         try:
             for number, entry in enumerate(index):
                 if wanted[number]:
-                    yield entry, cast(BinaryIO, _Limited(source, entry.size))
+                    whole = source.whole(entry.size)
+                    limited = _Limited(source, entry.size) if whole is None else io.BytesIO(whole)
+                    yield entry, cast(BinaryIO, limited)
                 else:
                     source.skip(entry.size)
         finally:
@@ -264,6 +266,12 @@ class _Pieces:
         out = bytes(self._view[:size])
         self._view = self._view[len(out) :]
         return out
+
+    def whole(self, size: int) -> bytes | None:
+        """The next `size` bytes where they lie in one piece that was read already."""
+        if size > len(self._view) or not size:
+            return None
+        return self.read(size)
 
     def skip(self, size: int) -> None:
         """Passes over `size` bytes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -233,37 +233,41 @@ def _pieces(plan: Plan, start: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _cut(plan: Plan, start: int) -> Iterator[bytes]:
-    buffer = bytearray()
-    for chunk in _content(plan.entries, plan.open, start):
-        buffer += chunk
-        while len(buffer) >= layout.PIECE:
-            yield bytes(buffer[: layout.PIECE])
-            del buffer[: layout.PIECE]
-    if buffer:
-        yield bytes(buffer)
+    parts: list[bytes] = []
+    room = layout.PIECE
+    for chunk in _content(plan, start):
+        # `_content` never reads across a piece's end
+        parts.append(chunk)
+        room -= len(chunk)
+        if not room:
+            yield parts[0] if len(parts) == 1 else b"".join(parts)
+            parts, room = [], layout.PIECE
+    if parts:
+        yield b"".join(parts)
 
 
-def _content(
-    entries: Iterable[Entry], open_: Callable[[Entry], BinaryIO], start: int
-) -> Iterator[bytes]:
-    """The objects' bytes from offset `start` on; each object must have its size exactly."""
+def _content(plan: Plan, start: int) -> Iterator[bytes]:
+    """The objects' bytes from offset `start` on, no chunk across the end of a piece.
+
+    Each object must have its size exactly.
+    """
     position = 0
-    for entry in entries:
+    for entry in plan.entries:
         end = position + entry.size
-        if end <= start:
+        if end <= start and entry.size:
             position = end
             continue
-        left = entry.size
-        with open_(entry) as source:
-            while chunk := source.read(min(left, 2**20) + 1):
-                left -= len(chunk)
-                if left < 0:
+        with plan.open(entry) as source:
+            while position < end:
+                room = layout.PIECE - position % layout.PIECE
+                chunk = source.read(min(end - position, room))
+                if not chunk:
                     break
                 skip = max(0, start - position)
                 position += len(chunk)
                 if skip < len(chunk):
                     yield chunk[skip:] if skip else chunk
-        if left:
-            raise ReprobuildError(
-                "E-STORE-DAMAGED", f"the {entry} has another size than {entry.size}"
-            )
+            if position != end or source.read(1):
+                raise ReprobuildError(
+                    "E-STORE-DAMAGED", f"the {entry} has another size than {entry.size}"
+                )
