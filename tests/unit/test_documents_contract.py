@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from reprobuild.core.digest import GitOid, Sha256
 from reprobuild.core.documents.contract import contract_of
 from reprobuild.core.integration.contract import Contract, parse_contract
 from reprobuild.errors import ReprobuildError
@@ -61,6 +62,8 @@ def test_what_is_written_is_read_back_without_loss(output: str) -> None:
             f"| [#2](https://github.com/o/vllm/pull/2) | {TWO} | Second |",
             [(1, ONE, "vllm", "First, with a | in it"), (2, TWO, "vllm", "Second")],
         ),
+        (f"- PR 1: head {ONE} (A title)", [(1, ONE, "vLLM", "A title")]),
+        (f"- A title, pull request 1 at {ONE}", [(1, ONE, "vLLM", "A title")]),
     ],
 )
 def test_ways_to_write_heads(lines: str, expected: list[tuple[int, str, str, str]]) -> None:
@@ -83,6 +86,62 @@ def test_what_could_not_be_read_is_listed_with_its_line() -> None:
     assert [number for number, _ in found.unread] == [9, 16]
     assert found.unread[0][1].startswith("By the way")
     assert [h.number for h in found.sections[0].heads] == [1]
+
+
+def test_pull_requests_without_a_commit_are_listed_not_guessed() -> None:
+    found = read(
+        "Title\n\nvLLM: dev/x\n\n| PR | Head |\n|---|---|\n"
+        f"| #1 | {ONE} |\n| #2 | TBD |\n\n* needs vllm#3 first\n\n"  # lines 8 and 10
+        f"Integration tree: {TREE}\n\n| vLLM | still to be merged: #1, #2 |\n"
+    )
+    assert [number for number, _ in found.unread] == [8, 10]
+    assert [h.number for h in found.sections[0].heads] == [1]
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "vLLM: dev/x",
+        "**vLLM**: `dev/x`",
+        "## vLLM: dev/x",
+        "## vLLM — `dev/x`",
+        "### vLLM – dev/x",
+        "## **vLLM** (`dev/x`)",
+        "# vLLM - dev/x",
+    ],
+)
+@pytest.mark.parametrize(
+    "tree", ["Integration tree:\n{}", "- Resulting tree: `{}`.", "**Integration tree:** {}"]
+)
+def test_ways_to_write_headings_and_trees(heading: str, tree: str) -> None:
+    said = tree.format(TREE)
+    found = read(f"Title\n\n{heading}\n\n- vllm#1 at {ONE}\n\n{said}\n\n## What (else)\n\nx\n")
+    (section,) = found.sections
+    assert (section.name, section.branch, section.tree) == ("vLLM", "dev/x", GitOid.parse(TREE))
+    assert found.unread == ()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "o/n:tag-1\nregistry digest: sha256:{}",
+        "Image: `o/n:tag-1`\n\n**Registry digest:** `sha256:{}`",
+        "| Image | `o/n:tag-1` |\n| Registry digest | `sha256:{}` |",
+        "- **Image**: o/n:tag-1\n- Registry digest: sha256:{}",
+    ],
+)
+def test_ways_to_write_the_image(lines: str) -> None:
+    digest = "d" * 64
+    found = read(f"T\n\n{lines.format(digest)}\n\nvLLM: dev/x\n\n- vllm#1 at {ONE}\n")
+    assert (found.image, found.digest) == ("o/n:tag-1", Sha256(digest))
+
+
+def test_prose_is_no_heading_and_no_image() -> None:
+    found = read(
+        "T\n\nThe image runs on o/n:tag-1 or later\n\nvLLM — dev/y\n\n## vLLM: dev/x\n\n"
+        f"- vllm#1 at {ONE}\n\nPR 1 at noon was fine.\n"
+    )
+    assert (found.image, [s.branch for s in found.sections]) == ("", ["dev/x"])
 
 
 def test_base_and_strategy_are_read_where_they_stand() -> None:

@@ -17,6 +17,7 @@ from reprobuild.core.integration.contractline import (
     head_in_row,
     heads_in,
     mentions_a_head,
+    names_a_pull,
     plain,
 )
 from reprobuild.core.integration.model import MAX_NUMBER, MAX_TITLE, check_ref
@@ -30,12 +31,25 @@ _HEADING = re.compile(
     r"\s*(?:#{1,6}\s*)?(?:\*\*)?(?P<name>[A-Za-z0-9][A-Za-z0-9_.+ -]{0,60}?)(?:\*\*)?\s*:"
     r"(?:\*\*)?\s+`?(?P<branch>[A-Za-z0-9][A-Za-z0-9._/+@-]{0,200})`?(?:\*\*)?\s*\Z"
 )
-_TREE = re.compile(r"\s*(?:\*\*)?Integration tree:?(?:\*\*)?:?\s*`?(?P<tree>[0-9A-Za-z]*)`?\s*\Z")
+_TITLED = re.compile(
+    r"\s*#{1,6}\s+(?:\*\*)?(?P<name>[A-Za-z0-9][A-Za-z0-9_.+ -]{0,60}?)(?:\*\*)?\s*"
+    r"(?:\s[—–-]\s+|[(])`?(?P<branch>[A-Za-z0-9][A-Za-z0-9._/+@-]{0,200})`?[)]?\s*\Z"
+)
+"""`## NAME — BRANCH` and `## NAME (BRANCH)`: only of a Markdown heading, where no prose stands."""
+_TREE = re.compile(
+    r"\s*(?:[-*•]\s+)?(?:\*\*)?(?:Integration|Resulting|Composed) tree:?(?:\*\*)?:?\s*"
+    r"`?(?P<tree>[0-9A-Za-z]*)`?\.?\s*\Z",
+    re.IGNORECASE,
+)
 _HEX = re.compile(r"\s*`?(?P<tree>[0-9a-f]{40}|[0-9a-f]{64})`?\s*\Z")
 _IMAGE = re.compile(
-    r"\s*`?(?P<image>[a-z0-9][a-z0-9._/:-]*/[a-z0-9._/-]+:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})`?\s*\Z"
+    r"(?:[-•]\s+)?(?:[A-Za-z]+ )?(?:[Ii]mage:?\s+)?"
+    r"(?P<image>[a-z0-9][a-z0-9._/:-]*/[a-z0-9._/-]+:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})\Z"
 )
-_DIGEST = re.compile(r"\s*registry digest:\s*`?(?P<digest>sha256:[0-9a-f]{64})`?\s*\Z")
+_DIGEST = re.compile(
+    r"(?:[-•]\s+)?registry digest:?\s+(?P<digest>sha256:[0-9a-f]{64})\Z", re.IGNORECASE
+)
+_MARKS = re.compile(r"[`|]")
 _TITLE = re.compile(r"(?:#\s*)?(?P<title>.*?)\s*(?:#(?P<number>\d+))?\s*\Z")
 _BASE = re.compile(
     r"\s*(?:[-*•]\s+)?(?:\*\*)?Base(?: commit)?:?(?:\*\*)?:?\s*"
@@ -110,8 +124,9 @@ def parse_contract(data: bytes, name: str) -> Contract:
             CODE, f"{name} has no component section (`NAME: BRANCH` and heads)", file=name
         )
     number = title["number"]
-    images = [m["image"] for line in lines if (m := _IMAGE.match(line))]
-    digests = [m["digest"] for line in lines if (m := _DIGEST.match(line))]
+    bare = [" ".join(_MARKS.sub(" ", line.replace("**", "")).split()) for line in lines]
+    images = [m["image"] for line in bare if (m := _IMAGE.match(line))]
+    digests = [m["digest"] for line in bare if (m := _DIGEST.match(line))]
     forge = _FORGE.search(text)
     return Contract(
         title=title["title"],
@@ -134,20 +149,23 @@ class _Reader:
     def __init__(self, name: str, lines: Sequence[str]) -> None:
         self._name, self._lines = name, lines
         self._read: set[int] = set()
+        self._passed: set[int] = set()
 
     def unread(self) -> list[tuple[int, str]]:
         """What `sections` passed over, though it looks like a head or a tree."""
         return [
             (index + 1, line.strip()[:200])
             for index, line in enumerate(self._lines)
-            if index and index not in self._read and mentions_a_head(line)
+            if index
+            and index not in self._read
+            and (index in self._passed or mentions_a_head(line))
         ]
 
     def sections(self) -> list[ContractSection]:
         starts = [
             (index, match)
             for index, line in enumerate(self._lines)
-            if (match := _HEADING.match(line))
+            if (match := _HEADING.match(line) or _TITLED.match(line))
             and not any(p.match(line) for p in (_TREE, _BASE, _STRATEGY))
             and "http" not in line
         ]
@@ -225,6 +243,8 @@ class _Reader:
             return [], index + 1
         if line.lstrip().startswith("|"):
             row = head_in_row(line)
+            if row is None and names_a_pull(plain(line)):
+                self._passed.add(index)
             return ([self._made(row, index, "")] if row else []), index + 1
         first = _BULLET.match(line)
         if first is None:
@@ -243,6 +263,8 @@ class _Reader:
         if not said:
             if re.search(r"#\d+\s+at\s", text):
                 raise _error(self._name, index + 1, f"{text[-100:]!r} names no head")
+            if names_a_pull(text):
+                self._passed.add(index)
             return [], here
         summary, after = self._summary(here, end) if len(said) == 1 else ("", here)
         made = [self._made(one, index, summary) for one in said]

@@ -20,7 +20,8 @@ _COMMIT_URL = re.compile(rf"https://[^/\s]+/[\w./-]+/commits?/(?P<commit>{HEX})/
 _URL = re.compile(r"<?(https://[^\s<>()\[\]|,;]+)>?")
 _PULL = re.compile(
     r"(?<![\w/#])(?:(?:PR|pull request|MR)\s+)?"
-    r"(?:(?P<owner>[A-Za-z0-9][\w.-]*)/)?(?P<repo>[A-Za-z0-9][\w.-]*)?#(?P<number>\d+)\b",
+    r"(?:(?P<owner>[A-Za-z0-9][\w.-]*)/)?(?P<repo>[A-Za-z0-9][\w.-]*)?#(?P<number>\d+)\b"
+    r"|\b(?:PR|[Pp]ull request|MR)\s+(?P<bare>\d+)\b",
 )
 _AT = re.compile(
     r"\)?\s*\(?\s*(?P<word>at\b|@|head\b|commit\b|[:=→–—|-])\s*(?:head\s+|commit\s+)?"
@@ -76,7 +77,7 @@ def heads_in(text: str) -> list[Said]:
             continue
         if _FULL.match(at["head"]):
             found.append((pull.start(), at.end(), pull, at["head"], ""))
-        elif at["word"] in ("at", "@"):
+        elif at["word"] in ("at", "@") and not pull["bare"]:
             found.append((pull.start(), at.end(), pull, "", at["head"]))
     out: list[Said] = []
     for index, (start, end, pull, head, broken) in enumerate(found):
@@ -85,10 +86,13 @@ def heads_in(text: str) -> list[Said]:
         # A title comes before its pull request; where nothing does at all, it comes behind.
         leading = bool(text[: found[0][0]].strip(_EDGES))
         title = before if leading else after.strip(_EDGES)
-        out.append(
-            Said(title, pull["owner"] or "", pull["repo"] or "", int(pull["number"]), head, broken)
-        )
+        out.append(_said(title, pull, head, broken))
     return out
+
+
+def _said(title: str, pull: re.Match[str], head: str, broken: str = "") -> Said:
+    number = int(pull["number"] or pull["bare"])
+    return Said(title, pull["owner"] or "", pull["repo"] or "", number, head, broken)
 
 
 def head_in_row(line: str) -> Said | None:
@@ -101,7 +105,12 @@ def head_in_row(line: str) -> Said | None:
     rest = [c for c in cells if not re.fullmatch(rf"`?{HEX}`?|\d+", c)]
     titles = [_PULL.sub("", c).replace(commit, "").strip(_EDGES) for c in rest]
     title = max(titles, key=len, default="").replace("\\|", "|")
-    return Said(title, pull["owner"] or "", pull["repo"] or "", int(pull["number"]), commit)
+    return _said(title, pull, commit)
+
+
+def names_a_pull(text: str) -> bool:
+    """Whether a text names a pull request, with a commit or without."""
+    return _PULL.search(text) is not None
 
 
 def mentions_a_head(line: str) -> bool:
