@@ -79,10 +79,13 @@ def _inside(root: Path, home: Path) -> list[str]:
 
 
 @contextmanager
-def running(driver: str, root: Path | None = None) -> Iterator[str | None]:
+def running(
+    driver: str, root: Path | None = None, *, data: Path | None = None
+) -> Iterator[str | None]:
     """DOCKER_HOST of a daemon with that storage driver, or None when it does not come up.
 
-    With a `root`, it is the engine in there, with containerd's image store.
+    With a `root`, it is the engine in there, with containerd's image store. It keeps what it has
+    in `data`, else in a directory that goes with it.
     """
     home = Path(tempfile.mkdtemp(prefix="rb-docker-"))  # short: a socket's path is limited
     host = f"unix://{home}/docker.sock"
@@ -91,7 +94,7 @@ def running(driver: str, root: Path | None = None) -> Iterator[str | None]:
     words = [
         "dockerd",
         f"--config-file={home}/daemon.json",
-        f"--data-root={home}/data",
+        f"--data-root={data or home / 'data'}",
         f"--exec-root={home}/exec",
         f"--pidfile={home}/pid",
         f"--host={host}",
