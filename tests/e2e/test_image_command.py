@@ -63,3 +63,19 @@ def test_what_is_not_realized(locked: Demo) -> None:
 def test_sides_that_are_off(realized: Demo, side: str, code: str, status: int) -> None:
     done = realized.run("--json", "image", "inspect", side, status=status)
     assert done.error["code"] == code
+
+
+def test_a_labels_drv_leads_to_its_component(realized: Demo) -> None:
+    """Who only has the image's labels finds the component, and what it is made of."""
+    shown = realized.json("show", "demo")["outputs"]["demo"]
+    labels = realized.json("image", "inspect")["labels"]
+    for name, entry in shown["components"].items():
+        (label,) = [v for k, v in labels.items() if k.endswith(f".{name}.drv")]
+        assert label == entry["image_drv"] != entry["drv"]
+        found = realized.json("show", label[:20])["found"]
+        assert {"installable": f"demo.{name}", "role": "in images", "drv": label} in found
+        assert realized.json("why", "demo", label)["component"] == name
+        path = realized.json("why", f"demo.{name}", label)["path"]
+        assert (path[0]["drv"], path[-1]["drv"]) == (label, entry["drv"])
+    unknown = realized.run("--json", "show", "blake3:" + "0" * 64, status=2)
+    assert unknown.error["code"] == "E-UNKNOWN-INSTALLABLE"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from reprobuild.app import App
     from reprobuild.engine.evaluate import Evaluator
 
+_DIGEST = "blake3:"
 _OPEN = ("E-OUTPUT-OPEN", "E-LOCK-MISSING", "E-LOCK-STALE")
 
 
@@ -21,11 +22,17 @@ _OPEN = ("E-OUTPUT-OPEN", "E-LOCK-MISSING", "E-LOCK-STALE")
 @installable_argument
 @click.pass_obj
 def show(app: App, /, installable: str) -> None:
-    """Outputs and components with their drv digests, and image references."""
+    """Outputs and components with their drv digests, and image references.
+
+    Instead of a name, a drv digest as an image's labels carry it: shows what it is of.
+    """
     from reprobuild.core.installable import parse_installable
 
     app, (name,) = in_flake(app, (installable,))
     flake = app.project.flake
+    if name.startswith(_DIGEST):
+        _meant(app, name)
+        return
     wanted = [parse_installable(name, flake).output] if name else sorted(flake.outputs)
     outputs = {output: _output(app, output) for output in wanted}
     if app.json:
@@ -40,6 +47,36 @@ def show(app: App, /, installable: str) -> None:
             click.echo(f"  open: {facts['open']}")
         for component, entry in facts["components"].items():
             click.echo(f"  {component:<20} {entry['version'] or '':<12} {entry['drv'] or 'open'}")
+            if entry.get("image_drv"):
+                click.echo(f"  {'':<20} {'in images':<12} {entry['image_drv']}")
+
+
+def _meant(app: App, text: str) -> None:
+    """Every output and component whose drv, or label, begins so; raises E-UNKNOWN-INSTALLABLE."""
+    found: list[dict[str, str]] = []
+    for output in sorted(app.project.flake.outputs):
+        facts = _output(app, output)
+        rows = [(output, "image", facts["drv"])]
+        for name, entry in facts["components"].items():
+            rows.append((f"{output}.{name}", "component", entry["drv"]))
+            rows.append((f"{output}.{name}", "in images", entry.get("image_drv")))
+        found += [
+            {"installable": what, "role": role, "drv": drv}
+            for what, role, drv in rows
+            if drv and drv.startswith(text)
+        ]
+    if not found:
+        raise ReprobuildError(
+            "E-UNKNOWN-INSTALLABLE",
+            f"{text[:80]} is the drv digest of no output and no component here",
+            got=text[:80],
+            hint="`reprobuild why OUTPUT DIGEST` looks among all derivations behind an output",
+        )
+    if app.json:
+        click.echo(json.dumps({"found": found}, indent=2, sort_keys=True))
+        return
+    for row in found:
+        click.echo(f"{row['installable']}  ({row['role']})  {row['drv']}")
 
 
 def _output(app: App, output: str) -> dict[str, Any]:
@@ -64,11 +101,13 @@ def _output(app: App, output: str) -> dict[str, Any]:
             raise
         return _stated(app, evaluator, output, _said(error))
     image = evaluation.image
+    components: dict[str, dict[str, str]] = {}
+    for name, place in evaluation.components.items():
+        components[name] = {"drv": str(place.drv), "version": evaluator.version(name)}
+        if image is not None and name in image.stated:
+            components[name]["image_drv"] = str(image.stated[name])
     return {
-        "components": {
-            name: {"drv": str(place.drv), "version": evaluator.version(name)}
-            for name, place in evaluation.components.items()
-        },
+        "components": components,
         "drv": str(image.located.drv) if image else None,
         "labels": dict(image.labels) if image else {},
         "reference": image.reference if image else None,

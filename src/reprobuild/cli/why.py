@@ -41,12 +41,21 @@ def why(app: App, /, installable: str, derivation: str | None, rebuilt: bool) ->
         raise ReprobuildError("E-USAGE", "say which derivation, by name or digest")
     end = find_derivation(graph, derivation)
     path = graph.path(start, end)
+    image = targets[0].evaluation.image
+    stated = image.stated if image is not None else {}
+    component = next((name for name, drv in stated.items() if drv == end), "")
+    if not path and component and component == targets[0].installable.component:
+        # A label's drv is of what the component puts into images: that leads to the component.
+        path = graph.path(end, start)
     if not path:
         raise ReprobuildError("E-USAGE", f"{installable} does not reach {derivation}")
     if app.json:
         rows = [{"drv": str(d), "name": graph.nodes[d].name} for d in path]
-        click.echo(json.dumps({"path": rows}, indent=2))
+        click.echo(json.dumps({"path": rows, "component": component or None}, indent=2))
         return
+    if component:
+        output = targets[0].installable.output
+        click.echo(f"{end.short} is what {output}.{component} puts into the image")
     for depth, digest in enumerate(path):
         click.echo(f"{'  ' * depth}{graph.nodes[digest].name}  {digest.short}")
 

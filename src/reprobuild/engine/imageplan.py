@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from reprobuild.core.component import Component, RootfsStep
 from reprobuild.core.derivation import Derivation, Input
+from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
 from reprobuild.core.flake import Output
 from reprobuild.core.graph import Graph
@@ -60,6 +61,8 @@ class ImagePlan:
     reference: str
     labels: Mapping[str, str]
     layers: tuple[str, ...]
+    stated: Mapping[str, Digest] = field(default_factory=dict)
+    """By component: the drv that labels carry, of what it puts into the image."""
 
 
 def plan_image(evaluator: OutputView, dirty: tuple[str, ...]) -> ImagePlan:
@@ -140,7 +143,8 @@ def plan_image(evaluator: OutputView, dirty: tuple[str, ...]) -> ImagePlan:
             params=params,
         )
     )
-    return ImagePlan(Located(image_drv), reference, labels, tuple(layered))
+    stated_drvs = {name: tree.drv for name, tree in trees.items()}
+    return ImagePlan(Located(image_drv), reference, labels, tuple(layered), stated_drvs)
 
 
 def component_layer(evaluator: OutputView, name: str) -> Located:
