@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -110,3 +111,19 @@ def test_a_name_that_kills_the_demangler_costs_only_itself() -> None:
     deep = "_Z1f" + "F" * (MAX_NAME - 10)
     found = demangle(["_Z1av", bomb(30), deep, "_Z1bv"])
     assert found == {"_Z1av": "a()", bomb(30): bomb(30), deep: deep, "_Z1bv": "b()"}
+
+
+@pytest.mark.parametrize("python", ["absent", "bare"])
+def test_names_are_not_left_as_they_are_for_want_of_a_library(
+    python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is required of kernels is compared with readable names: a host must not decide it."""
+    if python == "absent":
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
+    else:
+        (tmp_path / "pycxxfilt.py").write_text("raise ImportError('broken')\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ReprobuildError) as caught:
+        demangle(["_Z1fv"])
+    assert caught.value.code == "E-ENVIRONMENT"
+    assert demangle(["plain"]) == {"plain": "plain"}

@@ -13,17 +13,24 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
+from reprobuild.errors import ReprobuildError
+
 MAX_NAME = 2**15
 """Longer names stay as they are."""
 _RESTARTS = 16
 _SECONDS = 20
+_ABSENT = 77
+"""What the child ends with where the library cannot be imported."""
 
 _PROGRAM = f"""
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))
 resource.setrlimit(resource.RLIMIT_CPU, ({_SECONDS}, {_SECONDS}))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-import pycxxfilt
+try:
+    import pycxxfilt
+except ImportError:
+    sys.exit({_ABSENT})
 for line in sys.stdin:
     name = json.loads(line)
     try:
@@ -37,7 +44,11 @@ for line in sys.stdin:
 
 
 def demangle(names: Iterable[str]) -> Mapping[str, str]:
-    """Each name with its demangled form, or itself where it has none."""
+    """Each name with its demangled form, or itself where it has none.
+
+    Raises E-ENVIRONMENT where no helper process can demangle: what is compared with these names
+    would come out otherwise than elsewhere.
+    """
     result = dict.fromkeys(names, "")
     todo = [n for n in result if n.startswith("_Z") and len(n) <= MAX_NAME]
     restarts = 0
@@ -53,12 +64,26 @@ def demangle(names: Iterable[str]) -> Mapping[str, str]:
 def _batch(names: Sequence[str]) -> list[str | None]:
     """The answers of one child, as far as it came."""
     lines = "".join(json.dumps(name) + "\n" for name in names)
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", _PROGRAM],
-        input=lines.encode(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _PROGRAM],
+            input=lines.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+    except OSError as error:
+        raise _unable(f"{sys.executable or 'python'}: {error.strerror}") from error
+    if done.returncode == _ABSENT:
+        raise _unable(f"{sys.executable} does not find pycxxfilt")
     whole = done.stdout[: done.stdout.rfind(b"\n") + 1]
     return [json.loads(line) for line in whole.splitlines()]
+
+
+def _unable(why: str) -> ReprobuildError:
+    return ReprobuildError(
+        "E-ENVIRONMENT",
+        f"C++ names cannot be read: {why}",
+        hint="install reprobuild with its dependencies for this Python",
+        executable=sys.executable,
+    )
