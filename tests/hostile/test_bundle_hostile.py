@@ -342,7 +342,8 @@ FUZZ = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-MANY = settings(FUZZ, max_examples=50_000)
+# In slices on a shared machine: REPROBUILD_FUZZ=10000 pytest --hypothesis-seed=1, 2, …
+MANY = settings(FUZZ, max_examples=int(os.environ.get("REPROBUILD_FUZZ", "50000")), database=None)
 
 
 @FUZZ
