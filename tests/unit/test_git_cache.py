@@ -119,6 +119,23 @@ def test_a_local_mirror_is_read_in_place(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
+def test_a_mirror_that_lacks_a_commit_is_named(tmp_path: Path) -> None:
+    origin = Origin.make(tmp_path / "mirror.git")
+    base = origin.commit({"a": "a\n"}, ref="refs/heads/main")
+    place = "http://127.0.0.1:9/x.git"
+    absent = GitOid("1" * 40)
+    for offline, code in ((False, "E-GIT-FETCH"), (True, "E-OFFLINE")):
+        cache = GitCache(
+            tmp_path / "cache", rewrite=lambda u: [f"file://{origin.path}", u], base=tmp_path,
+            offline=offline,
+        )  # fmt: skip
+        with pytest.raises(ReprobuildError) as caught:
+            cache.locate(place, [base, absent])
+        assert caught.value.code == code
+        assert caught.value.facts["lacking"] == [str(origin.path)]
+        assert absent.hex in caught.value.hint + caught.value.message
+
+
 def test_refs_loose_packed_symbolic_and_annotated(tmp_path: Path) -> None:
     origin = Origin.make(tmp_path / "origin.git")
     base = origin.commit({"a": "a\n"}, ref="refs/heads/main")

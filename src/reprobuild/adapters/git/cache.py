@@ -103,9 +103,16 @@ class GitCache:
                 f"commit {names} of {redact(url)} is not here and the network is off",
                 hint="run once without --offline, or name a mirror that has it in [mirrors]",
                 objects=[c.hex for c in absent],
+                lacking=[str(p) for p in local] or None,
             )
         transport.init_bare(cached, sha256=len(commits[0].hex) == 64)
-        used = self._bring(cached, remote, absent, list(refs))
+        try:
+            used = self._bring(cached, remote, absent, list(refs))
+        except ReprobuildError as error:
+            if local:  # a mirror that is out of date is the nearer thing to mend
+                error.facts["lacking"] = [str(p) for p in local]
+                error.hint = f"{local[0]}, which stands for it here, lacks {names}: update it"
+            raise
         return Located((cached, *local), used)
 
     def _bring(
