@@ -17,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,16 +43,28 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTEC
 """An installed program has its byte code at hand."""
 
 
+WATCH = """
+import json, os, sys, time
+quiet = os.open(os.devnull, os.O_WRONLY)
+start = time.perf_counter()
+child = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=[
+    (os.POSIX_SPAWN_DUP2, quiet, 1)])
+_, code, usage = os.wait4(child, 0)
+seconds = time.perf_counter() - start
+print(json.dumps([os.waitstatus_to_exitcode(code), seconds, usage.ru_utime + usage.ru_stime,
+                  usage.ru_maxrss / 1000]))
+"""
+"""A small process that watches another: what is started by a large one is counted as large."""
+
+
 def once(argv: Sequence[str], status: int = 0) -> Run:
     """One run to its end."""
-    start = time.perf_counter()
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
-    _, code, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(code)
-    if process.returncode != status:
-        raise SystemExit(f"{argv} ended with {process.returncode}")
-    return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000)
+    watched = [sys.executable, "-I", "-S", "-c", WATCH, *argv]
+    done = subprocess.run(watched, check=True, capture_output=True, env=ENVIRONMENT)
+    code, seconds, cpu, megabytes = json.loads(done.stdout)
+    if code != status:
+        raise SystemExit(f"{argv} ended with {code}: {done.stderr.decode()[-1000:]}")
+    return Run(seconds, cpu, megabytes)
 
 
 def line(runs: Sequence[Run]) -> str:

@@ -110,6 +110,38 @@ def test_keys_and_buttons(tmp_path: Path) -> None:
     assert found["filter"] != ""
 
 
+def test_from_row_to_row(tmp_path: Path) -> None:
+    """j and k go through what is to be seen; a file of a pull request leads to its hunks."""
+    script = """
+    const key = (name) => document.dispatchEvent(new KeyboardEvent('keydown', {key: name}));
+    const stops = [...document.querySelectorAll('main summary')]
+      .filter((stop) => stop.getClientRects().length);
+    key('j'); key('j');
+    const second = stops.indexOf(document.activeElement);
+    key('k');
+    const first = stops.indexOf(document.activeElement);
+    const field = document.getElementById('filter');
+    field.value = 'Use the other cache';
+    field.dispatchEvent(new Event('input'));
+    const link = [...document.querySelectorAll('main a[href^="#file-"]')][0];
+    setTimeout(() => {
+      location.hash = link.getAttribute('href');
+      setTimeout(() => {
+        const target = document.getElementById(location.hash.slice(1));
+        const seen = target.querySelector('pre.hunk').getClientRects().length > 0;
+        say({first, second, seen, filter: field.value,
+             focused: document.activeElement === target.querySelector('summary'),
+             cards: [...document.querySelectorAll('.cards a')].every(
+               (a) => document.getElementById(a.getAttribute('href').slice(1)))});
+      }, 300);
+    }, 300);
+    """
+    found = probe(tmp_path, script)
+    assert found == {
+        "first": 0, "second": 1, "seen": True, "filter": "", "focused": True, "cards": True,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("width", [390, 800, 1400])
 def test_nothing_is_wider_than_the_screen(tmp_path: Path, width: int) -> None:
     script = f"""

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-ROW, BOX, GAP, MARGIN = 34, 24, 70, 12
+ROW, BOX, GAP, MARGIN = 34, 24, 44, 12
 LETTER = 7.3
+FITS = 1500
+"""Wide drawings are scrolled; others shrink to the page where it is not a phone's."""
 _MARKS = {"root": "● ", "inherits": "○ ", "added": "+ ", "removed": "− ", "same": ""}
 _WORDS = {
     "root": "root cause",
@@ -37,8 +39,9 @@ def drawing(groups: Sequence[Mapping[str, Any]], *, compared: bool = True) -> st
         if need in place
     )
     boxes = "".join(_box(group, place[group["name"]], compared) for group in groups)
+    fit = ' class="fit"' if width <= FITS else ""
     return (
-        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="group" '
+        f'<svg{fit} width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="group" '
         f'aria-label="Graph of derivations">{edges}{boxes}</svg>\n'
     )
 

@@ -15,6 +15,7 @@ _BAR = """\
 <label for="filter">Filter</label><input id="filter" type="search" autocomplete="off">
 <button id="fold" type="button" aria-pressed="false" hidden>Open all</button>
 <button id="theme" type="button" hidden>Dark or light</button>
+<span class="dim keys" hidden><kbd>/</kbd> filter <kbd>j</kbd> <kbd>k</kbd> move</span>
 <span id="status" role="status" class="dim"></span>
 </div>
 """

@@ -39,8 +39,33 @@
       field.focus();
     });
   }
+  const visible = (element) => element.getClientRects().length > 0;
+  const step = (by) => {
+    const stops = [...document.querySelectorAll("main summary")].filter(visible);
+    const here = stops.indexOf(document.activeElement);
+    const next = here < 0 ? (by > 0 ? 0 : stops.length - 1) : here + by;
+    if (stops[next]) stops[next].focus();
+  };
+  const reveal = () => {
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    if (!target || !target.closest("main")) return;
+    if (field.value) {
+      field.value = "";
+      apply();
+    }
+    for (let box = target; box; box = box.parentElement) if (box.matches("details")) box.open = true;
+    target.scrollIntoView();
+    const stop = target.querySelector("summary");
+    if (target.matches("details") && stop) stop.focus({ preventScroll: true });
+  };
+  addEventListener("hashchange", reveal);
+  reveal();
   document.addEventListener("keydown", (event) => {
-    if (event.key === "/" && document.activeElement !== field) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if ((event.key === "j" || event.key === "k") && document.activeElement !== field) {
+      event.preventDefault();
+      step(event.key === "j" ? 1 : -1);
+    } else if (event.key === "/" && document.activeElement !== field) {
       event.preventDefault();
       field.focus();
     } else if (event.key === "Escape" && field.value) {

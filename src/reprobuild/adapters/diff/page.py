@@ -46,7 +46,7 @@ def _body(doc: Doc) -> Iterator[str]:
     yield from _warnings(doc)
     yield from _cards(doc)
     yield from _causes(doc)
-    yield from _section("Pull requests", [pull(row) for row in doc["pull_requests"]])
+    yield from _section("Pull requests", [pull(row, doc) for row in doc["pull_requests"]])
     changed = {n: c for n, c in doc["components"].items() if c["status"] != "kept"}
     kept = sorted(set(doc["components"]) - set(changed))
     rows = [component(name, row) for name, row in changed.items()]
@@ -101,25 +101,30 @@ def _cards(doc: Doc) -> Iterator[str]:
     changed = sum(c["status"] != "kept" for c in doc["components"].values())
     layers, derivations, kernels = doc["layers"], doc["derivations"], doc["kernels"]
     cards = [
-        ("Root causes", str(len(doc["causes"])), ""),
-        ("Components", str(changed), f"of {len(doc['components'])} changed"),
-        ("Pull requests", str(len(doc["pull_requests"])), "came, went or moved"),
+        ("Root causes", str(len(doc["causes"])), "why it is another release", "why"),
+        ("Components", str(changed), f"of {len(doc['components'])} changed", "components"),
+        ("Pull requests", str(len(doc["pull_requests"])), "came, went or moved", "pull-requests"),
     ]
     if derivations["compared"]:
         same = derivations["outputs"]["identical"]
         note = f"{derivations['equal']} equal" + (f", {same} came out identical" if same else "")
-        cards.append(("Derivations", str(derivations["changed"]), note))
+        cards.append(("Derivations", str(derivations["changed"]), note, "derivations"))
     if kernels["compared"]:
         counts = kernels["counts"]
         moved = counts["added"] + counts["removed"] + counts["changed"]
-        cards.append(("Kernels", str(moved), "changed"))
+        note = f"came, went or changed, {counts['kept']} kept"
+        cards.append(("Kernels", str(moved), note if moved else "none changed", "kernels"))
     if layers["compared"]:
         pull_size = size(layers["bytes_to_pull"])
-        cards.append(("To pull", pull_size, f"{plural(len(layers['kept']), 'layer')} kept"))
-    yield '<dl class="cards">\n'
-    for title, value, note in cards:
-        yield f"<div><dt>{title}</dt><dd>{escape(value)}<small>{escape(note)}</small></dd></div>\n"
-    yield "</dl>\n"
+        note = f"{plural(len(layers['kept']), 'layer')} kept"
+        cards.append(("To pull", pull_size, note, "layers"))
+    yield '<nav aria-label="Overview"><ul class="cards">\n'
+    for title, value, note, place in cards:
+        inner = f"<strong>{escape(value)}</strong><small>{escape(note)}</small>"
+        here = value not in ("0", "0 B")
+        inner = f'<a href="#{place}">{title}{inner}</a>' if here else f"<p>{title}{inner}</p>"
+        yield f"<li>{inner}</li>\n"
+    yield "</ul></nav>\n"
 
 
 def _causes(doc: Doc) -> Iterator[str]:

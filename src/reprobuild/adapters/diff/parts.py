@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from html import escape
 from typing import Any
 
-from reprobuild.core.diff.text import plural, reach_line, size
+from reprobuild.core.diff.text import plural, reach_line, short, size
 
 Doc = Mapping[str, Any]
 
@@ -26,8 +27,13 @@ def facts(rows: Iterable[tuple[str, object]]) -> str:
     return f'<dl class="facts">{inner}</dl>\n' if inner else ""
 
 
-def pull(row: Doc) -> str:
-    """A pull request and what it reaches."""
+def anchor(component_name: str, path: str) -> str:
+    """The id of a changed source file's place on the page."""
+    return "file-" + sha256(f"{component_name}\0{path}".encode()).hexdigest()[:12]
+
+
+def pull(row: Doc, doc: Doc) -> str:
+    """A pull request and what it reaches, level by level."""
     head = (
         f"{tag(row['change'])} <strong>{escape(row['component'])} #{row['number']}</strong> "
         f"{escape(row['title'])}"
@@ -46,16 +52,37 @@ def pull(row: Doc) -> str:
             ("together with", others),
         ]
     )
-    paths = "".join(f"<li><code>{escape(path)}</code></li>" for path in row["files"] or ())
-    if paths:
-        inner += f"<h3>Files</h3><ul>{paths}</ul>"
+    inner += _listed("Files", [_link(row["component"], path, doc) for path in row["files"] or ()])
+    units = row["units"] or {"reached": [], "of": 0}
+    names = [f"<code>{escape(name)}</code>" for name in units["reached"]]
+    inner += _listed(f"Compiles that read them, of {units['of']}", names)
+    kernels = [f"<code>{escape(name)}</code>" for name in row["kernel_names"]]
+    left = (row["kernels"] or 0) - len(kernels)
+    more = [f"and {left} more"] if kernels and left > 0 else []
+    inner += _listed("Kernels", kernels + more)
     return f"<li data-row><details><summary>{head}</summary>{inner}</details></li>\n"
+
+
+def _listed(title: str, rows: Sequence[str]) -> str:
+    inner = "".join(f"<li>{row}</li>" for row in rows)
+    return f"<h3>{title}</h3><ul>{inner}</ul>" if inner else ""
+
+
+def _link(name: str, path: str, doc: Doc) -> str:
+    """A file's path, leading to its hunks where they are on the page."""
+    changed = doc["components"].get(name, {}).get("files", {}).get("changed") or ()
+    text = f"<code>{escape(path)}</code>"
+    if any(file["path"] == path for file in changed):
+        return f'<a href="#{anchor(name, path)}">{text}</a>'
+    return text
 
 
 def component(name: str, row: Doc) -> str:
     """A component: base, heads, dependencies, files with hunks, output."""
     base, heads, output = row["base"], row["heads"], row["output"]
-    verdict = tag(output["verdict"]) if output["verdict"] != "unknown" else ""
+    verdict = ""
+    if output["verdict"] != "unknown":
+        verdict = tag(output["verdict"], f"output {output['verdict']}")
     parts = [plural(len(heads[k]), "head") + f" {k}" for k in
              ("added", "dropped", "moved", "absorbed", "reordered") if heads[k]]  # fmt: skip
     head = f"{tag(row['status'])} <strong>{escape(name)}</strong> {', '.join(parts)} {verdict}"
@@ -74,7 +101,7 @@ def component(name: str, row: Doc) -> str:
     if base["subjects"]:
         lines = "".join(f"<li><code>{escape(line)}</code></li>" for line in base["subjects"])
         inner += f"<h3>Commits of the base</h3><ul>{lines}</ul>"
-    inner += _files(row["files"])
+    inner += _files(name, row["files"])
     if output["files"]:
         lines = "".join(
             f"<li>{tag(f['status'])} <code>{escape(f['path'])}</code></li>" for f in output["files"]
@@ -111,25 +138,26 @@ def _heads(heads: Doc) -> str:
     return f"<h3>Heads</h3><ul>{''.join(lines)}</ul>" if lines else ""
 
 
-def _files(row: Doc) -> str:
+def _files(name: str, row: Doc) -> str:
     note = f'<p class="dim">{escape(row["note"])}</p>' if row["note"] else ""
     if not row["changed"]:
         return note
     more = f"<p>{row['more']} more files: <code>--all</code></p>" if row["more"] else ""
-    return "<h3>Source files</h3>" + note + "".join(map(_file, row["changed"])) + more
+    return "<h3>Source files</h3>" + note + "".join(_file(name, f) for f in row["changed"]) + more
 
 
-def _file(row: Doc) -> str:
+def _file(name: str, row: Doc) -> str:
     heads = ", ".join(f"#{n}" for n in row["heads"]) or "base"
     head = (
         f"{tag(row['status'])} <code>{escape(row['path'])}</code> "
         f'<span class="dim">+{row["added"]} −{row["removed"]}, from {heads}</span>'
     )
-    hunks = row["hunks"]
+    hunks, place = row["hunks"], anchor(name, row["path"])
     if not hunks:
         note = row.get("note") or "no text to show"
-        return f'<p>{head} <span class="dim">{escape(note)}</span></p>'
-    return f"<details><summary>{head}</summary>{''.join(map(_hunk, hunks))}</details>"
+        return f'<p id="{place}">{head} <span class="dim">{escape(note)}</span></p>'
+    inner = "".join(map(_hunk, hunks))
+    return f'<details id="{place}"><summary>{head}</summary>{inner}</details>'
 
 
 _CLASSES = {"+": "a", "-": "r"}
@@ -178,20 +206,42 @@ def kernel_rows(row: Doc) -> Iterator[str]:
 
 
 def layer_table(row: Doc) -> str:
-    """Every layer of either side."""
-    lines = []
-    for state in ("changed", "dropped", "kept"):
-        for layer in row[state]:
-            digest = layer["digest"] or layer["diff_id"] or ""
-            known = size(layer["size"]) if layer["size"] is not None else "–"
-            lines.append(
-                f"<tr data-row><td>{tag(state)}</td><td>{escape(layer['component'] or 'base')}</td>"
-                f'<td class="num">{known}</td><td><code>{escape(digest)}</code></td></tr>\n'
-            )
+    """Layers that changed, with what they were; those that went; those that are kept, folded."""
+    before = {layer["component"]: layer for layer in reversed(row["dropped"])}
+    lines, told = [], set()
+    for layer in row["changed"]:
+        old = before.get(layer["component"])
+        told.add(id(old))
+        lines.append(_layer("changed" if old is not None else "added", old, layer))
+    lines += [_layer("dropped", old, None) for old in row["dropped"] if id(old) not in told]
+    kept = "".join(_layer("kept", layer, layer) for layer in row["kept"])
+    out = _layers("Layers", "".join(lines)) if lines else ""
+    if kept:
+        title = plural(len(row["kept"]), "layer")
+        out += f"<details><summary>{title} kept</summary>{_layers('Kept layers', kept)}</details>\n"
+    return out
+
+
+def _layers(label: str, lines: str) -> str:
     head = '<tr><th>layer</th><th>component</th><th class="num">size</th><th>digest</th></tr>'
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Layers"><table>\n'
-        f"<thead>{head}</thead><tbody>{''.join(lines)}</tbody></table></div>\n"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>\n'
+        f"<thead>{head}</thead><tbody>{lines}</tbody></table></div>\n"
+    )
+
+
+def _layer(state: str, old: Doc | None, new: Doc | None) -> str:
+    sides = [side for side in (old, new) if side is not None]
+    if old is new:
+        sides = sides[:1]
+    sizes = [size(s["size"]) if s["size"] is not None else "–" for s in sides]
+    names = [short(s["digest"] or s["diff_id"] or "") for s in sides]
+    component_name = sides[-1]["component"] or "base"
+    return (
+        f"<tr data-row><td>{tag(state)}</td><td>{escape(component_name)}</td>"
+        f'<td class="num">{" → ".join(dict.fromkeys(sizes))}</td>'
+        f'<td><code title="{escape(sides[-1]["digest"] or "")}">{escape(" → ".join(names))}</code>'
+        "</td></tr>\n"
     )
 
 

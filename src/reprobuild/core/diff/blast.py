@@ -10,6 +10,7 @@ from reprobuild.core.diff.causes import component_of
 if TYPE_CHECKING:
     from reprobuild.core.diff.causes import Cause
     from reprobuild.core.diff.comparison import Comparison, Touch
+    from reprobuild.core.diff.dag import GraphDiff
     from reprobuild.core.diff.sources import HeadsDiff
     from reprobuild.core.encoding import Value
 
@@ -48,13 +49,15 @@ def reached(found: Comparison, cause: Cause | None, touch: Touch | None = None) 
     if graph is not None:
         for key in keys:
             change = graph.changes[key]
+            if key in found.outputs:
+                verdicts[found.outputs[key].verdict] += 1
+            if cause is not None and _only_named(cause, graph, key):
+                continue
             component = component_of(change.name, names, outputs)
             if component:
                 components.add(component)
             if change.builder == "builtin:layer" and component:
                 layered.add(component)
-            if key in found.outputs:
-                verdicts[found.outputs[key].verdict] += 1
     elif cause is not None and cause.component:
         components.add(cause.component)
         layered.add(cause.component)
@@ -72,6 +75,14 @@ def reached(found: Comparison, cause: Cause | None, touch: Touch | None = None) 
         "layers": [layer.component for layer in moved] if found.layers is not None else None,
         "outputs": dict(verdicts) if graph is not None else None,
     }
+
+
+def _only_named(cause: Cause, graph: GraphDiff, key: str) -> bool:
+    """Whether release facts reach a step in nothing but its name, which says the output's."""
+    change = graph.changes[key]
+    if cause.kind != "release" or change.builder in ("builtin:statement", "builtin:image"):
+        return False
+    return not any(below in cause.reach for below in change.below)
 
 
 def _kernels(found: Comparison, components: Iterable[str], touch: Touch | None) -> dict[str, Value]:
