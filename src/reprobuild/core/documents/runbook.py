@@ -123,8 +123,9 @@ class _Writer:
             rows.append(("Foundation image", code(published.foundation)))
         rows.append(("Model revision", code(facts.release.model_revision or "")))
         for view in facts.sources:
-            base = f"{view.branch}@{view.base}" if view.base else f"{view.branch} (commit open)"
-            rows.append((f"{view.title} base", code(base)))
+            open_ = "" if view.base else " (commit open)"
+            base = f"{view.branch}@{view.base}" if view.base else view.branch
+            rows.append((f"{view.title} base", code(base) + open_))
             rows.append((f"{view.title} integration tree", code(view.tree)))
         runtime = facts.release.runtime
         names = self.documents.runtime or {name: name for name in runtime}
@@ -216,7 +217,10 @@ class _Writer:
             )
         if not self.prose.composition:
             for view in self.facts.sources:
-                text = f"{view.title}: {len(view.heads)} pull-request heads on {code(view.branch)}."
+                heads = "head" if len(view.heads) == 1 else "heads"
+                text = (
+                    f"{view.title}: {len(view.heads)} pull-request {heads} on {code(view.branch)}."
+                )
                 lines += [*([""] if lines else []), *paragraphs(text), "", *_list(view)]
         return lines
 
