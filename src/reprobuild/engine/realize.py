@@ -152,6 +152,11 @@ class Realizer:
         return run.result
 
 
+def _took(past: Past | None) -> int:
+    """Milliseconds of the last time; 0 where there was none."""
+    return past.duration_ms if past is not None else 0
+
+
 def _where(record: Record) -> str | None:
     """Where a record says that it was made, if not here."""
     return "; ".join(record.notes) if record.isolation is Isolation.REMOTE else None
@@ -201,7 +206,7 @@ class _Run:
         return Lane(
             slots=away.slots,
             takes=lambda drv: drv not in self._home and away.takes(nodes[drv]),
-            work=lambda drv: self.step(drv, away, expected_duration(nodes[drv], past[drv])),
+            work=lambda drv: self.step(drv, away, _took(past[drv])),
             most=away.executor.most,
         )
 
@@ -297,6 +302,7 @@ class _Run:
                 remember(realizer.history, record, derivation, inputs)
             if note:
                 record = replace(record, notes=(note, *record.notes))
+            record = replace(record, isolation=self._grade(derivation, record.isolation))
             record = self._keep(derivation, record, checked)
             if is_made(derivation):
                 realizer.shared.offer(record)
@@ -311,6 +317,13 @@ class _Run:
         if found is not None:
             with self._mutex:
                 self.result.reread[derivation.name] = found
+
+    def _grade(self, derivation: Derivation, own: Isolation) -> Isolation:
+        """The weakest grade of a build and of what it was made of: a record hides what is below
+        it from the next plan, so it must not look better than that."""
+        order = list(Isolation)
+        below = [self.result.chosen[entry.drv].isolation for entry in derivation.inputs]
+        return max([own, *below], key=order.index)
 
     def _shared(self, derivation: Derivation, action: Digest) -> Record | None:
         """What a shared cache has for an action: here, durable and on record when it returns."""

@@ -13,8 +13,9 @@ from reprobuild.adapters.remote.stubs import stubs
 from reprobuild.adapters.remote.upload import wait_a_little
 from reprobuild.core.remote.wire import Blob
 
-WAITS = 8
-"""Times that WaitExecution takes a stream up without any news in between."""
+WAITS = 6
+STEADY = 10.0
+"""Times that WaitExecution takes a stream up; one that held for so many seconds does not count."""
 
 QUEUE_SECONDS = 3600
 """How long an action may wait for a worker, on top of its own time."""
@@ -102,11 +103,13 @@ def execute(
                         request, timeout=remaining, metadata=server.metadata()
                     )
                 calls.add(call)
+                opened = time.monotonic()
                 try:
                     for operation in call:
                         if operation.name:
                             name = operation.name
-                        waits = 0
+                        if time.monotonic() - opened > STEADY:
+                            waits = 0
                         if operation.done:
                             return _answer(server, operation, time.monotonic() - started)
                         on_stage(_stage(operation))

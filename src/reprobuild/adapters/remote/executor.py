@@ -118,6 +118,7 @@ class _Race:
         self._nodes, self._cancel, self._watch = executor._nodes, cancel, watch
         self._running: dict[Future[Finished], Attempt] = {}
         self._avoid: set[str] = set()
+        self._denied: set[str] = set()
         self._failures = 0
         self._quiet_since = time.monotonic()
         self._skip_cache = action.fresh
@@ -241,8 +242,6 @@ class _Race:
                 self._note(error.message)
         else:
             self._nodes.good(node, queued=finished.queued, ran=finished.ran)
-            if not finished.cached:
-                return finished
             return finished
         return None
 
@@ -250,7 +249,10 @@ class _Race:
         self._go_on()
         node = attempt.node
         if trouble.denied:
-            raise trouble.error()
+            if node.name in self._denied:
+                raise trouble.error()
+            self._denied.add(node.name)  # a token gets old; the next call asks for another
+            return
         if trouble.code == "RESOURCE_EXHAUSTED":
             self._nodes.full(node)
             self._quiet_since = time.monotonic()

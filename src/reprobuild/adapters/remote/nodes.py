@@ -11,7 +11,7 @@ from reprobuild.adapters.remote.download import Downloader
 from reprobuild.adapters.remote.server import Server
 from reprobuild.adapters.remote.upload import Uploader
 
-START = 4
+START = 2
 """Actions under way on a server of which nothing is known yet."""
 
 _BACK_OFF = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
