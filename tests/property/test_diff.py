@@ -14,7 +14,7 @@ from reprobuild.core.diff.sources import compare_heads
 from reprobuild.core.diff.trees import compare_trees, differing
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
-from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree, decode
+from reprobuild.core.tree import MAX_DEPTH, Directory, Entry, File, Symlink, Tree, decode
 from reprobuild.errors import ReprobuildError
 
 NAMES = st.sampled_from([b"a", b"b", b"c", b"d", b"a.b"])
@@ -168,3 +168,20 @@ def test_fields_differ_exactly_where_values_do(one: Value, other: Value) -> None
     from reprobuild.core.encoding import encode
 
     assert (list(changes(one, other)) == []) == (encode(one) == encode(other))
+
+
+def test_a_tree_as_deep_as_trees_can_be() -> None:
+    trees: dict[Digest, Tree] = {}
+
+    def nested(leaf: bytes) -> Digest:
+        here: Entry = File(Digest.of(leaf), 1)
+        for _ in range(MAX_DEPTH):
+            tree = Tree.of({b"d": here})
+            trees[tree.digest] = tree
+            here = Directory(tree.digest)
+        assert isinstance(here, Directory)
+        return here.digest
+
+    (change,) = compare_trees(lambda d: trees[d].encode(), nested(b"one"), nested(b"two"))
+    assert change.path == b"/".join([b"d"] * MAX_DEPTH)
+    assert change.status == "changed"

@@ -11,10 +11,11 @@ from posixpath import normpath
 from typing import Protocol
 
 from reprobuild.core.derivation import Derivation, InputContent
+from reprobuild.core.diff.trees import compare_trees
 from reprobuild.core.digest import Digest
 from reprobuild.core.past import Past
 from reprobuild.core.record import Record
-from reprobuild.core.tree import Directory, Entry, File
+from reprobuild.core.tree import File
 from reprobuild.engine.scheduler import Cost
 from reprobuild.ports import ContentStore
 
@@ -113,28 +114,8 @@ def surplus(
 
 
 def _differences(content: ContentStore, first: Digest, second: Digest) -> Iterator[str]:
-    if first == second:
-        return
-    one, two = dict(content.tree(first)), dict(content.tree(second))
-    for name in sorted(one.keys() | two.keys()):
-        a, b = one.get(name), two.get(name)
-        if a == b:
-            continue
-        text = name.decode(errors="surrogateescape")
-        if isinstance(a, Directory) and isinstance(b, Directory):
-            yield from (f"{text}/{rest}" for rest in _differences(content, a.digest, b.digest))
-            continue
-        both = (text + rest for entry in (a, b) for rest in _leaves(content, entry))
-        yield from dict.fromkeys(both)
-
-
-def _leaves(content: ContentStore, entry: Entry | None) -> Iterator[str]:
-    if isinstance(entry, Directory):
-        for name, child in content.tree(entry.digest):
-            text = name.decode(errors="surrogateescape")
-            yield from (f"/{text}{rest}" for rest in _leaves(content, child))
-    elif entry is not None:
-        yield ""
+    for change in compare_trees(lambda tree: content.tree(tree).encode(), first, second):
+        yield change.path.decode(errors="surrogateescape")
 
 
 def _dependencies(content: ContentStore, includes: Digest) -> set[str] | None:
