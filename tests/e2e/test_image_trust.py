@@ -129,3 +129,33 @@ def test_rotation_and_trust(realized: Demo, tmp_path: Path) -> None:
     (tmp_path / "friend.pub").write_text(pem[pem.index("-----BEGIN") :])
     trusted = realized.json("key", "trust", str(tmp_path / "friend.pub"))
     assert (trusted["key_id"], trusted["own"]) == (rotated["new"]["key_id"], False)
+
+
+def test_who_trusts_the_old_key_trusts_what_the_new_one_signs(
+    realized: Demo, tmp_path: Path
+) -> None:
+    """In attestations as files, in a registry, for a policy's signers; until it is revoked."""
+    first = realized.json("key", "generate")
+    old = tmp_path / "old.pub"
+    old.write_bytes(Path(first["file"]).read_bytes())
+    add_policy(realized, f'signers = ["{first["key_id"]}"]')
+    realized.run("realize")
+    new = realized.json("key", "rotate")["new"]["key_id"]
+    target = tmp_path / "image.tar"
+    realized.run("image", "save", "-o", str(target))
+    realized.run("image", "attest", "-o", str(target))
+    assert (tmp_path / "image.tar.key.rotated.json").exists()
+    seen = realized.json("image", "verify", f"file:{target}", "--key", str(old))
+    assert seen["attestations"][0]["signer"] == new
+    with running(tmp_path) as host:
+        realized.run("image", "push", "--to", f"{host}/demo:1", "--attest")
+        verify = ["image", "verify", f"registry:{host}/demo:1"]
+        assert realized.json(*verify, "--key", str(old))["attestations"][0]["signer"] == new
+        realized.run("key", "revoke", first["key_id"])
+        assert realized.run("--json", *verify, status=9).error["code"] == "E-POLICY"
+    # Without the old key's word, the new one is a stranger's.
+    (tmp_path / "image.tar.key.rotated.json").unlink()
+    config = realized.path.parent / ".config/reprobuild"
+    config.rename(tmp_path / "elsewhere")
+    done = realized.run("--json", "image", "verify", f"file:{target}", "--key", str(old), status=9)
+    assert done.error["code"] == "E-SIGNATURE"

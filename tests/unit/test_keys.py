@@ -10,6 +10,7 @@ import pytest
 
 from reprobuild.adapters.keys.keyring import Keyring, public_pem, read_public, signed_by
 from reprobuild.core.publickey import key_id
+from reprobuild.core.rotation import DOMAIN, Rotation, leading_to, parse, render, vouched
 from reprobuild.errors import ReprobuildError
 
 
@@ -92,6 +93,76 @@ def test_what_is_revoked_is_believed_no_more(ring: Keyring) -> None:
         with pytest.raises(ReprobuildError) as error:
             attempt()
         assert code(error) == ("E-KEY", 3)
+
+
+def test_trust_follows_a_rotation(ring: Keyring, tmp_path: Path) -> None:
+    first = ring.generate()
+    other = Keyring(tmp_path / "other")
+    other.trust("friend", first.key)
+    ring.rotate()
+    _, last = ring.rotate()
+    data = ring.rotation_file().read_bytes()
+    names = [k.name for k in other.trust_rotated(data)]
+    assert len(names) == 2
+    assert all(name.startswith("friend.") for name in names)
+    assert other.verify(last.key, b"x", ring.signer().sign(b"x"))
+    assert other.trust_rotated(data) == []
+
+
+def test_nobody_vouches_for_a_stranger(ring: Keyring, tmp_path: Path) -> None:
+    first = ring.generate()
+    ring.rotate()
+    data = ring.rotation_file().read_bytes()
+    stranger = Keyring(tmp_path / "stranger")
+    with pytest.raises(ReprobuildError) as error:
+        stranger.trust_rotated(data)
+    assert code(error) == ("E-KEY", 3)
+    # What is revoked vouches for nothing, whoever believed it before.
+    stranger.trust("friend", first.key)
+    stranger.revoke("friend", "stolen")
+    with pytest.raises(ReprobuildError):
+        stranger.trust_rotated(data)
+    # And a revoked successor is not brought back.
+    late = Keyring(tmp_path / "late")
+    late.trust("friend", first.key)
+    (made,) = late.trust_rotated(data)
+    late.revoke(made.name)
+    with pytest.raises(ReprobuildError):
+        late.trust_rotated(data)
+
+
+def test_a_forged_rotation_is_worth_nothing(ring: Keyring, tmp_path: Path) -> None:
+    first = ring.generate()
+    thief = Keyring(tmp_path / "thief")
+    stolen = thief.generate()
+    forged = Rotation(first.key, stolen.key, thief.signer().sign(DOMAIN + stolen.key))
+    victim = Keyring(tmp_path / "victim")
+    victim.trust("friend", first.key)
+    with pytest.raises(ReprobuildError):
+        victim.trust_rotated(render([forged]))
+    assert [k.key for k in victim.known()] == [first.key]
+
+
+def test_rotations_that_run_in_circles() -> None:
+    keys = [bytes([n]) * 32 for n in range(4)]
+    rows = [Rotation(keys[n], keys[(n + 1) % 4], bytes(64)) for n in range(4)]
+    assert parse(render(rows)) == rows
+    found = vouched(rows, [keys[2]], lambda *_: True)
+    assert found == dict.fromkeys([keys[3], keys[0], keys[1]], keys[2])
+    assert len(leading_to(rows, keys[0])) == 4
+    assert vouched(rows, [keys[2]], lambda *_: True, {key_id(keys[0])}) == {keys[3]: keys[2]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"format": 1, "rotated": []}', '{"format": 0, "rotated": [{"from": "00"}]}',
+     '{"format": 0, "rotated": [{"from": "00", "to": "00", "signature": "00"}]}', "[" * 100_000],
+    ids=range(6),
+)  # fmt: skip
+def test_what_is_no_document_of_rotations(text: str) -> None:
+    with pytest.raises(ReprobuildError) as error:
+        parse(text.encode())
+    assert error.value.code == "E-SIGNATURE"
 
 
 def test_a_damaged_state_is_not_taken_for_empty(ring: Keyring) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reprobuild.core.attachment import CYCLONEDX, DSSE, EVIDENCE, SPDX, Attachment
+from reprobuild.core.attachment import CYCLONEDX, DSSE, EVIDENCE, ROTATION, SPDX, Attachment
+from reprobuild.core.publickey import key_id
+from reprobuild.core.rotation import parse, render
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -21,11 +23,13 @@ ENDINGS = {
     "cdx.json": CYCLONEDX,
     "dsse.json": DSSE,
     "evidence.json": EVIDENCE,
+    "rotated.json": ROTATION,
 }
 
 
 def made(app: App, image: Side, facts: ImageFacts, key: str) -> list[Attachment]:
-    """Provenance signed with the user's key of that name, and SBOMs.
+    """Provenance signed with the user's key of that name, and SBOMs; where the key came after
+    earlier ones, their word for it.
 
     Raises E-KEY, E-IMAGE-VERIFY, E-TOOL-MISSING (the extra `sbom` is not installed).
     """
@@ -34,7 +38,11 @@ def made(app: App, image: Side, facts: ImageFacts, key: str) -> list[Attachment]
     signer = app.keyring.signer(key)
     statement = app.images.statement(image.path, reference=image.reference)
     ids = {k.key: k.id for k in app.keyring.known()}
-    return make(facts, statement, _observed(app, image), signer, ids[signer.key], app.sboms)
+    out = make(facts, statement, _observed(app, image), signer, ids[signer.key], app.sboms)
+    rotations = app.keyring.rotations(signer.key)
+    if rotations:
+        out.append(Attachment("key.rotated.json", ROTATION, render(rotations)))
+    return out
 
 
 def _observed(app: App, image: Side) -> Observed:
@@ -93,7 +101,8 @@ def write_files(app: App, attachments: Sequence[Attachment], stem: Path) -> list
 def beside(image: Side) -> list[Path]:
     """The attestation files that lie beside an image file or layout, by its name."""
     path = image.path
-    return [p for p in sorted(path.parent.glob(f"{path.name}.*dsse.json")) if p.is_file()]
+    found = [p for end in ("dsse", "rotated") for p in path.parent.glob(f"{path.name}.*{end}.json")]
+    return sorted(p for p in found if p.is_file())
 
 
 def policy_of(app: App, image: Side) -> Policy | None:
@@ -114,14 +123,26 @@ def checked(
     keys: Sequence[Path] = (),
 ) -> list[Claim]:
     """The claims of attestations that `keys` (public key files) signed; without such, that the
-    user's own and trusted keys signed. Raises E-SIGNATURE, E-KEY."""
+    user's own and trusted keys signed. So did a key that one of these vouches for in an attachment.
+    Raises E-SIGNATURE, E-KEY."""
     from reprobuild.engine.attest import check
 
     if keys:
         believed = [app.keyring.read(path) for path in keys]
     else:
         believed = [(k.id, k.key) for k in app.keyring.known() if not k.revoked]
-    return check(attachments, facts, believed, app.keyring.signed_by)
+    followed = [(key_id(new), new) for new in _followed(app, believed, attachments)]
+    return check(attachments, facts, [*believed, *followed], app.keyring.signed_by)
+
+
+def _followed(
+    app: App, believed: Sequence[tuple[str, bytes]], attachments: Sequence[Attachment]
+) -> Mapping[bytes, bytes]:
+    """The keys that believed ones vouch for, in the attachments or here, with whose word it is."""
+    rotations = [r for a in attachments if a.media_type == ROTATION for r in parse(a.data)]
+    for own in app.keyring.known():
+        rotations += app.keyring.rotations(own.key) if own.own else []
+    return app.keyring.vouched(rotations, [key for _, key in believed])
 
 
 def hold_to_policy(
@@ -139,9 +160,13 @@ def hold_to_policy(
     from reprobuild.engine.attest import check
 
     believed = [(k.id, k.key) for k in app.keyring.known() if not k.revoked]
+    followed = [(key_id(new), new) for new in _followed(app, believed, attachments)]
     signed_by = app.keyring.signed_by
-    claims = check(attachments, facts, believed, signed_by, provenance_needed=False)
-    check_claims(policy, claims)
+    claims = check(attachments, facts, [*believed, *followed], signed_by, provenance_needed=False)
+    # A signer of the policy may have gone on to another key.
+    stated = [(name, key) for name, key in believed if name in policy.signers]
+    heirs = tuple(key_id(new) for new in _followed(app, stated, attachments))
+    check_claims(policy.model_copy(update={"signers": (*policy.signers, *heirs)}), claims)
 
 
 def hold_to_isolation(app: App, outputs: Sequence[str], grade: str) -> None:

@@ -56,7 +56,13 @@ def show(app: App, /, name: str | None) -> None:
 @click.option("--name", default="", help="What to call it here (default: the file's name).")
 @click.pass_obj
 def trust(app: App, /, file: Path, name: str) -> None:
-    """Believe what the public key in FILE (PEM) signs."""
+    """Believe what the public key in FILE (PEM) signs.
+
+    FILE may be what `key rotate` wrote: then the keys that one you believe vouches for.
+    """
+    if file.name.endswith(".json"):
+        _trust_rotated(app, file)
+        return
     made = app.keyring.trust(name or file.stem, app.keyring.read(file)[1])
     _print(app, _document(made), [f"{made.id}  {made.name}  trusted"])
 
@@ -67,10 +73,26 @@ def trust(app: App, /, file: Path, name: str) -> None:
 def rotate(app: App, /, name: str) -> None:
     """Sign with a new key from now on; the old one vouches for it."""
     old, new = app.keyring.rotate(name)
-    _print(app, {"new": _document(new), "old": _document(old)}, [
+    file = app.keyring.rotation_file(name)
+    _print(app, {"new": _document(new), "old": _document(old), "file": str(file)}, [
         f"{new.id}  {new.name}",
         f"{old.id}  {old.name}  still believed for what it signed",
+        f"give {file} to those who trust the old one: `reprobuild key trust FILE`",
     ])  # fmt: skip
+
+
+def _trust_rotated(app: App, file: Path) -> None:
+    from reprobuild.errors import ReprobuildError
+
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ReprobuildError(
+            "E-KEY", f"{file} cannot be read: {error.strerror}", file=str(file)
+        ) from error
+    made = app.keyring.trust_rotated(data)
+    lines = [f"{k.id}  {k.name}  trusted" for k in made] or ["all of them are believed already"]
+    _print(app, {"keys": [_document(k) for k in made]}, lines)
 
 
 @key.command()

@@ -17,6 +17,7 @@ DSSE = "application/vnd.dsse.envelope.v1+json"
 SPDX = "application/spdx+json"
 CYCLONEDX = "application/vnd.cyclonedx+json"
 EVIDENCE = "application/vnd.reprobuild.evidence.v0+json"
+ROTATION = "application/vnd.reprobuild.key-rotation.v0+json"
 EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 

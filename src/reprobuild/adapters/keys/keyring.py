@@ -2,6 +2,7 @@
 
     keys/NAME.pem    a private key (PKCS #8, PEM), mode 0600
     keys/NAME.pub    its public key (SubjectPublicKeyInfo, PEM)
+    keys/NAME.rotated.json  how it came after earlier ones (core/rotation.py), to be given to others
     trust/NAME.pub   a public key of somebody else that is believed
     keys.json        {"revoked": {key id: reason}, "rotated": [{"from", "to", "signature"}]}
 
@@ -14,18 +15,18 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reprobuild.core.publickey import PublicKey, key_id
+from reprobuild.core.rotation import DOMAIN, Rotation, leading_to, parse, render, vouched
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 DEFAULT = "default"
-ROTATION = b"reprobuild/key-rotation/v0\0"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
 
@@ -118,7 +119,7 @@ class Keyring:
         state["rotated"].append(
             {
                 "from": old.key.hex(),
-                "signature": old.sign(ROTATION + public).hex(),
+                "signature": old.sign(DOMAIN + public).hex(),
                 "to": public.hex(),
             }
         )
@@ -127,6 +128,7 @@ class Keyring:
         _write(self._public(kept), public_pem(old.key), 0o644)
         self._write_state(state)
         self._keep(name, new)
+        _write(self.rotation_file(name), render(self.rotations(public)), 0o644)
         return PublicKey(kept, old.key, own=True), PublicKey(name, public, own=True)
 
     def revoke(self, text: str, reason: str = "revoked") -> PublicKey:
@@ -141,6 +143,19 @@ class Keyring:
         self._write_state(state)
         return PublicKey(fitting[0].name, fitting[0].key, fitting[0].own, reason)
 
+    def rotation_file(self, name: str = DEFAULT) -> Path:
+        """Where the word of earlier keys for the one of that name lies, once it was rotated."""
+        return self.home / "keys" / f"{_checked(name)}.rotated.json"
+
+    def rotations(self, key: bytes) -> list[Rotation]:
+        """How the own key `key` (32 bytes) came after earlier ones; raises E-KEY."""
+        rows = self._state()["rotated"]
+        try:
+            return leading_to(parse(json.dumps({"format": 0, "rotated": rows}).encode()), key)
+        except ReprobuildError as error:
+            path = self.home / "keys.json"
+            raise ReprobuildError("E-KEY", f"{path}: {error.message}", file=str(path)) from error
+
     # -- trust ---------------------------------------------------------------------------------
 
     def trust(self, name: str, key: bytes) -> PublicKey:
@@ -149,6 +164,26 @@ class Keyring:
             raise ReprobuildError("E-KEY", "this key is revoked", key=key_id(key))
         _write(self._trusted(name), public_pem(key), 0o644)
         return PublicKey(name, key, own=False)
+
+    def trust_rotated(self, data: bytes) -> list[PublicKey]:
+        """Believes the keys that ones believed here vouch for, named after those; returns what
+        was new. Raises E-KEY when no key that is believed here vouches for any of them."""
+        known = {k.key: k for k in self.known() if not k.revoked}
+        rotations = parse(data)
+        found = self.vouched(rotations, known)
+        if not found and not any(r.new in known for r in rotations):
+            raise ReprobuildError(
+                "E-KEY",
+                "no key that is believed here vouches for these",
+                hint="ask for the new public key itself, over a way you trust",
+                keys=[key_id(r.new) for r in rotations[:20]],
+            )
+        return [self.trust(_successor(known[old].name, key), key) for key, old in found.items()]
+
+    def vouched(self, rotations: Sequence[Rotation], keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The keys that `keys` vouch for, each with the one at the beginning of its chain; what is
+        revoked here vouches for nothing."""
+        return vouched(rotations, keys, signed_by, self._state()["revoked"])
 
     def known(self) -> list[PublicKey]:
         """Own and trusted keys, by name, revoked ones included."""
@@ -224,6 +259,10 @@ class Keyring:
     def _write_state(self, state: Mapping[str, Any]) -> None:
         text = json.dumps(state, indent=2, sort_keys=True) + "\n"
         _write(self.home / "keys.json", text.encode(), 0o600)
+
+
+def _successor(name: str, key: bytes) -> str:
+    return f"{name[:48]}.{key_id(key)[:12]}"
 
 
 def signed_by(key: bytes, message: bytes, signature: bytes) -> bool:
