@@ -32,6 +32,7 @@ class NotingExecutor(FakeExecutor):
     def run(self, request: BuildRequest, log: BinaryIO, cancel: threading.Event) -> BuildOutcome:
         try:
             outcome = super().run(request, log, cancel)
+            log.flush()
         except OSError:  # the build's own: it ends badly
             return BuildOutcome("exit", 1, Isolation.FULL, 0, 0, {})
         note(self.notes, request.label)

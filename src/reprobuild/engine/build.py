@@ -192,9 +192,13 @@ class Builder:
             self.logs.mkdir(parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(".log", f"{drv.short}-", self.logs)
             os.fchmod(descriptor, 0o644)  # as all of a store: other accounts may share it
-        with os.fdopen(descriptor, "wb") as log:
+        log = os.fdopen(descriptor, "wb")
+        try:
             self.reporter.emit("build-started", name=request.label, log=name)
             outcome = self.executor.run(request, log, self.cancel)
+        finally:
+            with _making("a log", self.logs):  # what is buffered may find no room
+                log.close()
         return Path(name), outcome
 
 

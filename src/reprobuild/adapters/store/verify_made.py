@@ -7,10 +7,11 @@ import stat
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.blobs import content_problem
+from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack
 from reprobuild.adapters.store.info import listing
 from reprobuild.adapters.store.verify_report import Known, Problem, Report
 from reprobuild.core.digest import Digest
-from reprobuild.core.tree import Directory, Entry, File, Symlink
+from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree
 
 
 class _Checker:
@@ -23,41 +24,66 @@ class _Checker:
         self._report.problems.append(Problem(kind, os.path.basename(path), path, reason))
 
     def tree(self, path: str, hex_digest: str) -> None:
-        stack = [(path, hex_digest)]
-        while stack:
-            here, digest = stack.pop()
-            tree = self._known.trees.get(digest)
-            if tree is None:
-                reason = "a directory was made of it"
-                self._report.problems.append(Problem("missing", f"tree {digest}", here, reason))
-                continue
-            self._constant(here, os.lstat(here), 0o555)
-            found = {os.fsencode(entry.name) for entry in listing(here)}
-            wanted = dict(tree.entries)
-            for name in sorted(found - set(wanted)):
-                self.say("misplaced", f"{here}/{os.fsdecode(name)}", "not in the tree")
-            for name, entry in wanted.items():
+        """Walks by descriptors: a tree may be deeper than any path is long."""
+        known = self._known.trees.get(hex_digest)
+        if known is None:
+            reason = "a directory was made of it"
+            self._report.problems.append(Problem("missing", f"tree {hex_digest}", path, reason))
+            return
+        with DirStack(os.open(path, DIRECTORY)) as stack:
+            self._constant(path, os.fstat(stack.top), 0o555)
+            frames = [(path, self._entries(path, stack.top, known, hex_digest))]
+            while frames:
+                here, below = frames[-1]
+                if not below:
+                    frames.pop()
+                    if frames:
+                        stack.pop()
+                    continue
+                name, digest = below.pop()
                 place = f"{here}/{os.fsdecode(name)}"
-                if name not in found:
-                    self.say("missing", place, f"in the tree {digest}, but not here")
-                elif self._leaf(place, entry) and isinstance(entry, Directory):
-                    stack.append((place, entry.digest.hex))
+                tree = self._known.trees.get(digest)
+                if tree is None:
+                    reason = "a directory was made of it"
+                    self._report.problems.append(
+                        Problem("missing", f"tree {digest}", place, reason)
+                    )
+                    continue
+                stack.push(os.open(name, DIRECTORY, dir_fd=stack.top))
+                self._constant(place, os.fstat(stack.top), 0o555)
+                frames.append((place, self._entries(place, stack.top, tree, digest)))
 
-    def _leaf(self, path: str, entry: Entry) -> bool:
-        info = os.lstat(path)
+    def _entries(self, here: str, fd: int, tree: Tree, digest: str) -> list[tuple[bytes, str]]:
+        """Looks at what lies in one directory; the directories that are to be gone into."""
+        found = {os.fsencode(name) for name in os.listdir(fd)}
+        wanted = dict(tree.entries)
+        for name in sorted(found - set(wanted)):
+            self.say("misplaced", f"{here}/{os.fsdecode(name)}", "not in the tree")
+        below: list[tuple[bytes, str]] = []
+        for name, entry in wanted.items():
+            place = f"{here}/{os.fsdecode(name)}"
+            if name not in found:
+                self.say("missing", place, f"in the tree {digest}, but not here")
+            elif self._leaf(place, name, fd, entry) and isinstance(entry, Directory):
+                below.append((name, entry.digest.hex))
+        return below[::-1]
+
+    def _leaf(self, path: str, name: bytes, fd: int, entry: Entry) -> bool:
+        info = os.stat(name, dir_fd=fd, follow_symlinks=False)
         if isinstance(entry, Directory):
             if stat.S_ISDIR(info.st_mode):
                 return True
         elif isinstance(entry, Symlink):
-            if stat.S_ISLNK(info.st_mode) and os.readlink(os.fsencode(path)) == entry.target:
+            if stat.S_ISLNK(info.st_mode) and os.readlink(name, dir_fd=fd) == entry.target:
                 return True
         elif stat.S_ISREG(info.st_mode):
-            self.file(path, info, entry)
+            self.file(path, info, entry, opened=f"/proc/self/fd/{fd}/{os.fsdecode(name)}")
             return True
         self.say("damaged", path, "it is of another kind, or leads elsewhere")
         return False
 
-    def file(self, path: str, info: os.stat_result, entry: File) -> None:
+    def file(self, path: str, info: os.stat_result, entry: File, opened: str = "") -> None:
+        """Looks at a file; `opened` is a way to it where `path` may be too long."""
         self._constant(path, info, 0o555 if entry.executable else 0o444)
         first = self._seen.setdefault(info.st_ino, path)
         if first != path:
@@ -66,7 +92,7 @@ class _Checker:
         if self._known.inodes.get(info.st_ino) == key:
             return  # the very blob, which was hashed already
         self._report.bytes += info.st_size
-        reason = content_problem(path, entry.digest.hex)
+        reason = content_problem(opened or path, entry.digest.hex)
         if reason:
             self.say("damaged", path, reason)
 
