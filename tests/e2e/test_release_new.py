@@ -128,6 +128,15 @@ def test_a_published_release_goes_on(tmp_path: Path) -> None:
     old, new = (load_project(tmp_path).flake.outputs[n] for n in (R21, R21[:-2] + "22"))
     assert new.sources == old.sources
     assert "r21" not in str([p.file for p in new.profiles.values()])
+    # Nothing that was shown of the old one is said of the new one.
+    assert list(new.gates) == list(old.gates)
+    assert not any(gate.published for gate in new.gates.values())
+    assert old.documents is not None and new.documents is not None
+    assert old.documents.runbook.status and not new.documents.runbook.status
+    name = R21[:-2] + "22"
+    text = cli("-C", str(tmp_path), "--offline", "release", "runbook", name).out
+    assert "tok/s" not in text and "**Status:**" not in text
+    assert "not run for this composition" in text
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def new(app: App, old: str, revision: str | None, date: datetime | None) -> None:
     """Begin a release from OLD: its output under the next revision, in a file of its own.
 
-    Bases, heads, documents and profiles are OLD's until you change them; what was published of
-    OLD (its digests) is left out. Nothing that exists is overwritten.
+    Bases, heads, documents and profiles are OLD's until you change them; what was published and
+    shown of OLD (digests, results, evidence) is left out. Nothing that exists is overwritten.
     """
     made = app.new_release(old, revision, date.date() if date else Date.today())
     if app.json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date as Date
 from pathlib import Path
@@ -38,11 +38,11 @@ def new_release(
 ) -> NewRelease:
     """Writes `releases/NEW.toml`, and includes it where the flake does not do so already.
 
-    It has everything that OLD's output has, less what was published of it; its revision is the
-    next one unless given. Nothing that exists is changed but the flake's `include`. Raises
-    E-UNKNOWN-INSTALLABLE for an output that is not there, E-USAGE for one without a release, a
-    revision that cannot be counted on, or a name that is taken, E-FLAKE for a file that cannot be
-    read again, E-WRITE.
+    It has everything that OLD's output has, less what was published and shown of it (its digests,
+    results of gates, evidence, status); its revision is the next one unless given. Nothing that
+    exists is changed but the flake's `include`. Raises E-UNKNOWN-INSTALLABLE for an output that is
+    not there, E-USAGE for one without a release, a revision that cannot be counted on, or a name
+    that is taken, E-FLAKE for a file that cannot be read again, E-WRITE.
     """
     output = project.flake.outputs.get(old)
     if output is None:
@@ -95,8 +95,32 @@ def _output(path: Path, file: str, name: str) -> Table:
     return table
 
 
+_SHOWN = (
+    ("published",),
+    ("gates", "*", "published"),
+    ("documents", "contract", "number"),
+    ("documents", "contract", "evidence"),
+    ("documents", "runbook", "status"),
+    ("documents", "runbook", "qualification"),
+    ("documents", "runbook", "boundaries"),
+)
+"""What was published and shown of the old release: of the new one it is not true yet."""
+
+
+def _leave_out(table: Any, path: Sequence[str]) -> None:
+    key, rest = path[0], path[1:]
+    if not rest:
+        table.pop(key, None)
+        return
+    for name in list(table) if key == "*" else [key]:
+        below = table.get(name)
+        if isinstance(below, dict):
+            _leave_out(below, rest)
+
+
 def _move_on(table: Table, before: str, after: str, date: Date) -> None:
-    table.pop("published", None)
+    for path in _SHOWN:
+        _leave_out(table, path)
     for holder, key in _texts(table):
         holder[key] = renamed(str(holder[key]), before, after)
     release: Any = table["release"]
