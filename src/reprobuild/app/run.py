@@ -31,6 +31,7 @@ class Run:
     cancel: threading.Event = field(default_factory=threading.Event)
     closers: list[Callable[[], None]] = field(default_factory=list)
     quieters: list[Callable[[], None]] = field(default_factory=list)
+    watchers: list[Reporter] = field(default_factory=list)
 
     @property
     def json(self) -> bool:
@@ -89,7 +90,7 @@ class Run:
     @cached_property
     def reporter(self) -> Reporter:
         """Live view, plain lines or nothing, and the event file where one is asked for."""
-        reporters: list[Reporter] = []
+        reporters = list(self.watchers)
         if self.settings.events is not None:
             from reprobuild.adapters.report.jsonlines import JsonLines
 
@@ -103,6 +104,21 @@ class Run:
         from reprobuild.adapters.report.fanout import Fanout
 
         return Fanout(reporters)
+
+    def watch(self, trace: Path | None, metrics: Path | None) -> None:
+        """Files about this run, written at its end; before the first event. Raises E-USAGE."""
+        if trace is not None:
+            from reprobuild.adapters.report.trace import ChromeTrace
+
+            timeline = ChromeTrace(trace)
+            self.watchers.append(timeline)
+            self.closers.append(timeline.close)
+        if metrics is not None:
+            from reprobuild.adapters.report.metrics import OpenMetrics
+
+            figures = OpenMetrics(metrics)
+            self.watchers.append(figures)
+            self.closers.append(figures.close)
 
     def _terminal_reporter(self) -> Reporter:
         if self.settings.colour and sys.stderr.isatty():

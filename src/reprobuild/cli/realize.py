@@ -76,12 +76,15 @@ class _Realize(click.Command):
 )
 @click.option("--keep-going", is_flag=True, help="After a failure, go on with what can be made.")
 @click.option("--keep-failed", is_flag=True, help="Keep the directory of a failed build.")
+@click.option("--trace", metavar="FILE", help="A timeline of the run, in Chrome's trace format.")
+@click.option("--metrics", metavar="FILE", help="Figures of the run, in OpenMetrics' format.")
 @click.option("--out-link", metavar="PATH", help="A link to the result.")
 @click.option("--override", multiple=True, metavar="INPUT=path:DIR", help="Try a local checkout.")
 @click.pass_obj
 def realize(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
     """Make outputs exist: reuse, fetch, integrate, build."""
     app, names = in_flake(app, installables)
+    app.watch(*(Path(options[o]) if options[o] else None for o in ("trace", "metrics")))
     plain = not any(options[o] for o in ("dry_run", "check", "from_source", "out_link", "override"))
     grade = options["isolation"] or ("remote" if options["remote"] else None)
     wishes = {"isolation": grade}
