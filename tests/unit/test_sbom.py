@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from fakes.memory_store import MemoryStore
 from reprobuild.adapters.oci.delivery import Images
 from reprobuild.adapters.sbom import documents
 from reprobuild.core.bill import bill
-from support.released import document, released, row
+from support.released import INSTALLED, document, released, row
+
+LIBRARY, BINARY = "opt/demo/kernels.so", b"not really a library"
 
 PIN = {"filename": "nvidia_cuda_runtime.whl", "kind": "wheel", "name": "nvidia-cuda-runtime",
        "sha256": "3" * 64, "version": "13.3.29"}  # fmt: skip
@@ -21,8 +24,10 @@ PIN = {"filename": "nvidia_cuda_runtime.whl", "kind": "wheel", "name": "nvidia-c
 @pytest.fixture
 def written(tmp_path: Path) -> list[dict[str, Any]]:
     store = MemoryStore(tmp_path / "store")
-    said = document(row(licence="Apache-2.0 OR MIT"))
-    layout = store.materialise(released(store, pins=(PIN,), stated=said))
+    cuda = [{"archs": ["sm_120a"], "file": LIBRARY}]
+    said = document(row(licence="Apache-2.0 OR MIT", cuda=cuda))
+    files = {**INSTALLED, LIBRARY: BINARY}
+    layout = store.materialise(released(store, pins=(PIN,), stated=said, installed=files))
     images = Images()
     made = bill(images.inspect(layout), images.statement(layout))
     first, second = documents(made), documents(made)
@@ -46,6 +51,15 @@ def test_spdx(written: list[dict[str, Any]], tmp_path: Path) -> None:
     assert spdx["creationInfo"]["created"] == "2026-01-31T00:00:00Z"
     (own,) = [p for p in spdx["packages"] if p["SPDXID"] == "SPDXRef-component-demo"]
     assert own["licenseDeclared"] == "Apache-2.0 OR MIT"
+    library = packages["kernels.so"]
+    sha256 = hashlib.sha256(BINARY).hexdigest()
+    assert library["checksums"] == [{"algorithm": "SHA256", "checksumValue": sha256}]
+    assert library["licenseDeclared"] == "Apache-2.0 OR MIT"
+    assert library["comment"] == "device code for sm_120a"
+    assert f"pkg:generic/demo/kernels.so@1.0?checksum=sha256:{sha256}" in purls
+    related = {(r["spdxElementId"], r["relationshipType"], r["relatedSpdxElement"])
+               for r in spdx["relationships"]}  # fmt: skip
+    assert (library["SPDXID"], "GENERATED_FROM", own["SPDXID"]) in related
 
 
 def test_cyclonedx(written: list[dict[str, Any]]) -> None:
@@ -56,7 +70,15 @@ def test_cyclonedx(written: list[dict[str, Any]]) -> None:
     assert found["pypi-demo-demo"]["licenses"] == [{"license": {"id": "Apache-2.0"}}]
     below = {d["ref"]: d.get("dependsOn", []) for d in cdx["dependencies"]}
     assert below["image"] == ["component-demo"]
-    assert sorted(below["component-demo"]) == ["pypi-demo-demo", "pypi-demo-nvidia-cuda-runtime"]
+    assert {"pypi-demo-demo", "pypi-demo-nvidia-cuda-runtime", f"library-demo-{LIBRARY}"} <= set(
+        below["component-demo"]
+    )
+    library = found[f"library-demo-{LIBRARY}"]
+    assert library["licenses"] == [{"expression": "Apache-2.0 OR MIT"}]
+    assert library["properties"] == [{"name": "reprobuild:cuda.arch", "value": "sm_120a"}]
+    made = [c for ref, c in found.items() if ref.startswith("made-demo-")]
+    assert all(c["purl"].startswith("pkg:generic/demo/") and c["licenses"] for c in made)
+    assert made
 
 
 def test_cyclonedx_follows_its_schema(written: list[dict[str, Any]]) -> None:

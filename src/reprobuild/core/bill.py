@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,10 @@ from reprobuild.core.image import ImageFacts
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A package or component. `kind` is pypi, deb, generic, or component (built from a source);
-    `sha256` of its file where it is a pinned download; `commit` and `repository` of a source."""
+    """A package, component or part of one. `kind` is pypi, deb, generic, component (built from a
+    source), or compiled: what a build of ours made of it, a library (`sha256` is its file's) or all
+    that one derivation made. `sha256` is of its file where it is a pinned download; `commit` and
+    `repository` of a source."""
 
     key: str
     kind: str
@@ -24,6 +26,7 @@ class Item:
     repository: str = ""
     commit: str = ""
     drv: str = ""
+    archs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,14 @@ def bill(facts: ImageFacts, statement: Mapping[str, Any]) -> Bill:
     for row in statement["components"]:
         name = row["name"]
         source = row.get("source") or {}
+        licence = row.get("licence", "") or _common(row.get("packages", ()))
         items.append(
             Item(
                 f"component-{name}",
                 "component",
                 name,
                 row.get("version", ""),
-                row.get("licence", ""),
+                licence,
                 name,
                 repository=source.get("repository", ""),
                 commit=source.get("base", ""),
@@ -74,6 +78,7 @@ def bill(facts: ImageFacts, statement: Mapping[str, Any]) -> Bill:
             )
             for package in row.get("packages", ())
         ]
+        items += _compiled(row, licence)
     return Bill(
         release["title"] or release["codename"],
         release["reference"].rpartition(":")[2],
@@ -81,3 +86,36 @@ def bill(facts: ImageFacts, statement: Mapping[str, Any]) -> Bill:
         str(facts.config_digest),
         tuple(items),
     )
+
+
+def _common(packages: Sequence[Mapping[str, Any]]) -> str:
+    """The licence that all of a component's packages state, where they agree; else empty."""
+    stated = {str(package["licence"]) for package in packages}
+    return stated.pop() if len(stated) == 1 else ""
+
+
+def _compiled(row: Mapping[str, Any], licence: str) -> Iterator[Item]:
+    """What builds made of a component: under its licence, as far as it is known."""
+    name, version = str(row["name"]), str(row.get("version", ""))
+    for origin in row.get("origins", ()):
+        if origin["kind"] == "derivation":
+            yield Item(
+                f"made-{name}-{origin['name']}",
+                "compiled",
+                str(origin["name"]),
+                version,
+                licence,
+                name,
+                drv=str(origin["drv"]),
+            )
+    for module in row.get("cuda", ()):
+        yield Item(
+            f"library-{name}-{module['file']}",
+            "compiled",
+            str(module["file"]).rpartition("/")[2],
+            version,
+            licence,
+            name,
+            sha256=str(module["sha256"]),
+            archs=tuple(str(arch) for arch in module["archs"]),
+        )

@@ -53,6 +53,8 @@ def cyclonedx_document(bill: Bill) -> bytes:
 
 
 def _component(item: Item) -> Component:
+    said = [("drv", item.drv)] if item.drv else []
+    said += [("cuda.arch", arch) for arch in item.archs]
     return Component(
         name=item.name,
         version=item.version or None,
@@ -61,7 +63,7 @@ def _component(item: Item) -> Component:
         purl=purl(item),
         licenses=_licences(item.licence),
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=item.sha256)] if item.sha256 else None,
-        properties=[Property(name="reprobuild:drv", value=item.drv)] if item.drv else None,
+        properties=[Property(name=f"reprobuild:{name}", value=value) for name, value in said],
     )
 
 

@@ -20,6 +20,9 @@ def purl(item: Item) -> PackageURL:
             return PackageURL("github", match[1], match[2], item.commit or item.version or None)
         qualifiers = {"vcs_url": f"git+{item.repository}@{item.commit}"} if item.repository else {}
         return PackageURL("generic", None, item.name, item.version or None, qualifiers)
+    if item.kind == "compiled":
+        known = {"checksum": f"sha256:{item.sha256}"} if item.sha256 else {"drv": item.drv}
+        return PackageURL("generic", item.component, item.name, item.version or None, known)
     if item.kind == "deb":
         return PackageURL("deb", "debian", item.name, item.version or None)
     return PackageURL(item.kind, None, item.name, item.version or None)

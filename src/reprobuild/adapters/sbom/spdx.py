@@ -52,6 +52,9 @@ def spdx_document(bill: Bill) -> bytes:
         packages.append(package)
         parent = ROOT if item.kind == "component" else _ref(f"component-{item.component}")
         relationships.append(Relationship(parent, RelationshipType.CONTAINS, package.spdx_id))
+        if item.kind == "compiled":
+            made = Relationship(package.spdx_id, RelationshipType.GENERATED_FROM, parent)
+            relationships.append(made)
     document = Document(
         CreationInfo(
             "SPDX-2.3",
@@ -95,6 +98,7 @@ def _package(item: Item, extracted: dict[str, ExtractedLicensingInfo]) -> Packag
             )
         ],
         source_info=f"derivation {item.drv}" if item.drv else None,
+        comment=f"device code for {', '.join(item.archs)}" if item.archs else None,
     )
 
 
