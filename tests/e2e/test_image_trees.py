@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import requests
 
 from fakes.memory_store import MemoryStore
 from reprobuild.adapters.builders.decompress import decompressed
@@ -65,20 +66,42 @@ def test_buildah_takes_it_as_it_is(store: MemoryStore, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("skopeo"), reason="skopeo is not installed")
-def test_registry_and_skopeo_agree(store: MemoryStore, tmp_path: Path) -> None:
+@pytest.mark.skipif(not shutil.which("umoci"), reason="umoci is not installed")
+@pytest.mark.skipif(not shutil.which("buildah"), reason="buildah is not installed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="buildah's storage needs root here")
+def test_registry_and_tools_agree(store: MemoryStore, tmp_path: Path) -> None:
+    """Manifest, config, layers and diffIDs, by what each of them says itself."""
     tree = over_base(store)
     facts = read_image(store, tree)
+    layers = [str(la.digest) for la in facts.layers]
+    diff_ids = [str(la.diff_id) for la in facts.layers]
+    copy = tmp_path / "copied"
     with running(tmp_path) as host:
         RegistrySink(backoff=0).put(store.materialise(tree), f"{host}/demo:1")
+        head = requests.head(f"http://{host}/v2/demo/manifests/1", timeout=9, headers={
+            "Accept": "application/vnd.oci.image.manifest.v1+json"})  # fmt: skip
+        assert head.headers["Docker-Content-Digest"] == str(facts.manifest_digest)
         seen = json.loads(run("skopeo", "inspect", "--tls-verify=false", f"docker://{host}/demo:1"))
-        assert seen["Digest"] == str(facts.manifest_digest)
-        assert seen["Layers"] == [str(la.digest) for la in facts.layers]
-        copied = f"oci:{tmp_path}/copied:1"
-        run("skopeo", "copy", "--src-tls-verify=false", f"docker://{host}/demo:1", copied)
-    again = Images().verify(tmp_path / "copied").facts
+        assert (seen["Digest"], seen["Layers"]) == (str(facts.manifest_digest), layers)
+        words = ["buildah", f"--root={tmp_path}/root", f"--runroot={tmp_path}/run"]
+        words.append("--storage-driver=vfs")
+        name = run(*words, "from", "--tls-verify=false", f"{host}/demo:1").strip()
+        try:
+            seen = json.loads(run(*words, "inspect", name))
+            assert seen["FromImageDigest"] == str(facts.manifest_digest)
+            assert seen["FromImageID"] == facts.config_digest.hex
+            assert seen["OCIv1"]["rootfs"]["diff_ids"] == diff_ids
+        finally:
+            subprocess.run([*words, "rm", "--all"], check=False)
+        run("skopeo", "copy", "--src-tls-verify=false", f"docker://{host}/demo:1", f"oci:{copy}:1")
+    again = Images().verify(copy).facts
     assert (again.manifest_digest, again.config_digest) == (
         facts.manifest_digest, facts.config_digest,
     )  # fmt: skip
+    stat = json.loads(run("umoci", "stat", "--image", f"{copy}:1", "--json"))
+    seen = [h["layer"]["digest"] for h in stat["history"] if h.get("layer")]
+    assert seen == layers
+    assert [h["diff_id"] for h in stat["history"] if h.get("layer")] == diff_ids
 
 
 @needs_sandbox
