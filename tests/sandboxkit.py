@@ -143,6 +143,7 @@ class Who:
                 seen = after(work) if after else None
             finally:
                 executor.discard(work)
+                executor.close()
             assert not work.exists()
             return Ran(outcome, buffer.getvalue().decode(errors="replace"), seen)
 

@@ -26,11 +26,15 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How to start one sandbox: what stands before `bwrap`, and what is placed inside."""
+    """How to start one sandbox: what stands before `bwrap`, and what is placed inside.
+
+    With `staged` that needs root itself, so no starter can do it.
+    """
 
     prefix: tuple[str, ...]
     placements: tuple[Placement, ...]
     work: command.Work
+    staged: bool = False
 
     def words(self, request: BuildRequest) -> SandboxWords:
         """The call of a build."""
@@ -76,4 +80,4 @@ def prepare(machine: Machine, request: BuildRequest, uid: int | None, *, host: b
     machine.stage.mkdir(exist_ok=True)
     staged = command.staged(str(machine.stage), stage.places, stage.directories())
     moved = command.Work(*(stage.path(p) for p in (work.build, work.out, work.tmp)))
-    return Call((*staged, *user), tuple(stage.rebase(placements)), moved)
+    return Call((*staged, *user), tuple(stage.rebase(placements)), moved, staged=True)

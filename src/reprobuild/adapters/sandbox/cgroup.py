@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PREFIX = "reprobuild-"
+SETTLED = 32 * 2**20
+"""Bytes that may stay charged to a group (cached files, mostly) for the next build to inherit."""
+
 _serial = itertools.count()
 
 
@@ -96,6 +99,8 @@ class Group:
     def __init__(self, parts: list[tuple[Hierarchy, Path]], limits: tuple[int, int]) -> None:
         self._parts = parts
         self._limits = limits
+        self._killed_before = 0
+        self._peak = -1
         self.held: frozenset[str] = frozenset()
 
     @classmethod
@@ -142,26 +147,62 @@ class Group:
             except OSError:
                 self.held -= hierarchy.controllers
 
+    def renew(self, memory: int) -> bool:
+        """Makes ready for another build, limited to `memory` bytes, in the same groups.
+
+        False where that build would not be counted from nothing: what the last one left is too
+        much, or the kernel (before 6.12, with version 2) cannot forget the highest use.
+        """
+        held, self._limits = self.held, (memory, self._limits[1])
+        self._limit()
+        if self.held != held:
+            return False
+        try:
+            for hierarchy, path in self._parts:
+                if "memory" in hierarchy.controllers:
+                    self._forget_peak(hierarchy, path)
+        except (OSError, ValueError):
+            return False
+        self._killed_before = self._killed()
+        return True
+
+    def _forget_peak(self, hierarchy: Hierarchy, path: Path) -> None:
+        use = path / ("memory.current" if hierarchy.unified else "memory.usage_in_bytes")
+        if int(use.read_text()) > SETTLED:
+            raise ValueError("too much is charged")
+        if not hierarchy.unified:
+            (path / "memory.max_usage_in_bytes").write_text("0")
+            return
+        # The kernel keeps such a mark for each open file; writing anything sets it back.
+        if self._peak < 0:
+            self._peak = os.open(path / "memory.peak", os.O_RDWR | os.O_CLOEXEC)
+        os.write(self._peak, b"reset")
+
     def peak_memory(self) -> int:
         """The most bytes that were in use at one time, page cache included; 0 when unknown."""
         for hierarchy, path in self._parts:
             if "memory" in hierarchy.controllers & self.held:
                 name = "memory.peak" if hierarchy.unified else "memory.max_usage_in_bytes"
                 with contextlib.suppress(OSError, ValueError):
+                    if self._peak >= 0:
+                        return int(os.pread(self._peak, 64, 0))
                     return int((path / name).read_text())
         return 0
 
     def out_of_memory(self) -> bool:
         """Whether the kernel ended a process because the memory limit was met."""
+        return self._killed() > self._killed_before
+
+    def _killed(self) -> int:
         for hierarchy, path in self._parts:
             if "memory" in hierarchy.controllers:
                 name = "memory.events" if hierarchy.unified else "memory.oom_control"
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, ValueError):
                     for line in (path / name).read_text().splitlines():
                         key, _, value = line.partition(" ")
-                        if key == "oom_kill" and value.strip() != "0":
-                            return True
-        return False
+                        if key == "oom_kill":
+                            return int(value)
+        return 0
 
     def kill(self) -> None:
         """Ends every process in the groups, for builds that no PID namespace holds together."""
@@ -187,6 +228,9 @@ class Group:
                     path.rmdir()
                     break
         self._parts = []
+        if self._peak >= 0:
+            os.close(self._peak)
+            self._peak = -1
 
 
 def sweep(hierarchies: list[Hierarchy]) -> None:

@@ -6,8 +6,8 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +22,11 @@ from reprobuild.adapters.sandbox.process import (
     limiting_prefix,
     may_limit_others,
     start,
+    start_by,
 )
 from reprobuild.adapters.sandbox.removal import remove_tree
+from reprobuild.adapters.sandbox.slots import Slot, Slots
+from reprobuild.adapters.sandbox.starter import NoStarterError, StarterGoneError
 from reprobuild.adapters.sandbox.supervise import LOG_LIMIT, LogWriter, Watch, supervise
 from reprobuild.adapters.sandbox.usage import DiskWatch
 from reprobuild.adapters.sandbox.verdict import (
@@ -117,17 +120,17 @@ class BubblewrapExecutor:
                 cgroup.sweep(hierarchies)
                 within = self._root and not may_limit_others()
                 self._ready = _Ready(
-                    Machine(bwrap, constants, self._runtime / "stage"), hierarchies, within
+                    Machine(bwrap, constants, self._runtime / "stage"),
+                    hierarchies,
+                    within,
+                    Slots(self._uids if self._root else None, hierarchies, self._processes)
+                    if bwrap
+                    else None,
                 )
             return self._ready
 
-    @contextmanager
-    def _identity(self) -> Iterator[int | None]:
-        if not self._root:
-            yield None
-            return
-        with self._uids.acquire() as uid:
-            yield uid
+    def _identity(self) -> AbstractContextManager[int | None]:
+        return self._uids.acquire() if self._root else nullcontext()
 
     def run(self, request: BuildRequest, log: BinaryIO, cancel: threading.Event) -> BuildOutcome:
         """Runs the request to its end, or kills everything when `cancel` is set.
@@ -136,21 +139,32 @@ class BubblewrapExecutor:
         what the sandbox does not give, E-SANDBOX-SETUP when the machine fails us.
         """
         ready = self._prepare()
+        hints = request.hints
+        if ready.slots is not None:
+            try:
+                memory = memory_limit(hints, self._least_memory)
+                with ready.slots.take(hints.output_limit, memory) as slot:
+                    return self._run(ready, request, slot.user, slot, log, cancel)
+            except NoStarterError:
+                ready.slots = None
+            except StarterGoneError:
+                pass  # something has killed it between two builds: this one goes without
         with self._identity() as uid:
-            return self._run(ready, request, uid, log, cancel)
+            return self._run(ready, request, uid, None, log, cancel)
 
     def _run(
         self,
         ready: _Ready,
         request: BuildRequest,
         uid: int | None,
+        slot: Slot | None,
         log: BinaryIO,
         cancel: threading.Event,
     ) -> BuildOutcome:
         hints = request.hints
         started = time.monotonic()
         try:
-            begin = self._starter(ready, request, uid)
+            begin = self._starter(ready, request, uid, slot)
         except (OSError, subprocess.CalledProcessError) as error:
             raise ReprobuildError(
                 "E-SANDBOX-SETUP",
@@ -175,40 +189,45 @@ class BubblewrapExecutor:
         )
 
     def _starter(
-        self, ready: _Ready, request: BuildRequest, uid: int | None
-    ) -> Callable[[], Running]:
+        self, ready: _Ready, request: BuildRequest, uid: int | None, slot: Slot | None
+    ) -> _Begin:
         """Makes all ready, and returns what starts the build."""
         limiting = limiting_prefix(request.hints.output_limit)
         if self._wanted is Isolation.NONE:
             work = workdir.prepare(request.workdir, request.cwd, uid)
-            words = bare.translate(request, work)
+            call_words = bare.translate(request, work)
             prefix = [*limiting, *bare.identity(request, uid)]
-            return lambda: bare.start(prefix, words)
+            return _Begin(lambda: bare.start(prefix, call_words))
         call = prepare(ready.machine, request, uid, host=self._wanted is Isolation.HOST_TOOLCHAIN)
+        bwrap, words = ready.machine.bwrap, call.words(request)
+        if slot is not None and not call.staged:
+            return _Begin(lambda: start_by(slot.starter, bwrap, words), slot.group)
         before = limiting if ready.limits_from_within else []
-        return lambda: start([*before, *call.prefix], ready.machine.bwrap, call.words(request))
+        return _Begin(lambda: start([*before, *call.prefix], bwrap, words))
 
     def _follow(
         self,
         ready: _Ready,
-        begin: Callable[[], Running],
+        begin: _Begin,
         hints: Hints,
         writer: LogWriter,
         watch: Watch,
     ) -> tuple[Running, _Observed]:
         """Starts the build, stays with it to its end, and leaves nothing of it behind."""
         bare_grade = self._wanted is Isolation.NONE
-        group = cgroup.Group.make(
+        resident = begin.group is not None
+        group = begin.group or cgroup.Group.make(
             ready.hierarchies, memory_limit(hints, self._least_memory), self._processes
         )
         try:
-            running = begin()
+            running = begin.start()
             try:
                 if not running.await_init():
                     running.process.wait()
                     raise setup_failure(os.read(running.log, 4096))
-                group.add(running.init)
-                if not (bare_grade or ready.limits_from_within):
+                if not resident:
+                    group.add(running.init)
+                if not (resident or bare_grade or ready.limits_from_within):
                     running.limit(hints.output_limit)
                 running.go()
                 reason = supervise(running, writer, watch)
@@ -226,7 +245,8 @@ class BubblewrapExecutor:
             )
             return running, _Observed(reason, group.peak_memory(), group.out_of_memory(), lacking)
         finally:
-            group.remove()
+            if not resident:
+                group.remove()
 
     def shell(self, request: BuildRequest, argv: Sequence[str]) -> int:
         """Runs `argv` in the request's sandbox, on the caller's terminal; returns its status.
@@ -246,6 +266,13 @@ class BubblewrapExecutor:
             call = prepare(ready.machine, request, uid, host=host)
             return terminal.interact(call.shell(request, argv, ready.machine.bwrap, uid))
 
+    def close(self) -> None:
+        """Ends what waits for the next build. Done by itself at the process's end."""
+        with self._lock:
+            if self._ready is not None and self._ready.slots is not None:
+                self._ready.slots.close()
+            self._ready = None
+
     def discard(self, workdir: Path) -> None:
         """Removes a work directory; no build may be running in it. Raises E-SANDBOX-SETUP."""
         try:
@@ -260,7 +287,17 @@ class BubblewrapExecutor:
 
 
 @dataclass(frozen=True, slots=True)
+class _Begin:
+    """What starts a build, and the groups it then is in already, if it is in any."""
+
+    start: Callable[[], Running]
+    group: cgroup.Group | None = None
+
+
+@dataclass(slots=True)
 class _Ready:
     machine: Machine
     hierarchies: list[cgroup.Hierarchy]
     limits_from_within: bool
+    slots: Slots | None
+    """Where builds are started; None for those of grade `none`, and where no starter can be had."""

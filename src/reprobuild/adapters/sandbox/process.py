@@ -1,8 +1,9 @@
 """Starting bubblewrap so that nothing of the build runs before its limits hold.
 
-bubblewrap is started with `--block-fd`: its process 1 waits, already in its namespaces, until
-the limits are on it. `--json-status-fd` names that process and later the command's exit status;
-its absence tells a sandbox that could not be set up from a build that failed.
+A starter (starter.py) holds the limits itself. Where there is none, bubblewrap is started with
+`--block-fd`: its process 1 waits, already in its namespaces, until the limits are on it.
+`--json-status-fd` names that process and later the command's exit status; its absence tells a
+sandbox that could not be set up from a build that failed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+from reprobuild.adapters.sandbox.spawned import FIRST_INHERITED
+from reprobuild.adapters.sandbox.starter import Starter
 from reprobuild.core.sandboxenv import UMASK
 from reprobuild.errors import ReprobuildError
 
@@ -101,6 +105,17 @@ class SandboxWords:
     options: Callable[[int, int, int], Sequence[str]]
 
 
+class Process(Protocol):
+    """What is asked of a started process."""
+
+    pid: int
+    returncode: int | None
+
+    def wait(self) -> int:
+        """Its exit status, -N for signal N."""
+        ...
+
+
 @dataclass(slots=True)
 class Running:
     """A started sandbox. `init` is its process 1 as this host numbers it, `pidfd` a handle on it.
@@ -108,7 +123,7 @@ class Running:
     `log` reads what it prints; `status` reads bubblewrap's own report. Close with `end`.
     """
 
-    process: subprocess.Popen[bytes]
+    process: Process
     log: int
     status: int
     release: int
@@ -141,7 +156,9 @@ class Running:
                 resource.prlimit(self.init, kind, limits)
 
     def go(self) -> None:
-        """Lets the command start."""
+        """Lets the command start, where it waits."""
+        if self.release < 0:
+            return
         with contextlib.suppress(BrokenPipeError):  # it failed to set up, and is gone
             os.write(self.release, b"\n")
         self._close("release")
@@ -165,8 +182,9 @@ class Running:
         if self.pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self) -> None:
         """Kills what is left, waits until nothing is, and closes the descriptors.
@@ -226,6 +244,36 @@ def start(prefix: Sequence[str], bwrap: str, words: SandboxWords) -> Running:
         kept = (status_read, block_write, log_read)
         opened = [descriptor for descriptor in opened if descriptor not in kept]
         return Running(process, log_read, status_read, block_write)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def start_by(starter: Starter, bwrap: str, words: SandboxWords) -> Running:
+    """Starts `bwrap …` by a process that holds the limits; the command begins at once.
+
+    Raises E-SANDBOX-SETUP when bubblewrap cannot be started, StarterGoneError.
+    """
+    opened: list[int] = []
+    try:
+        seccomp = memory_file(words.seccomp)
+        opened.append(seccomp)
+        status_read, status_write = os.pipe()
+        opened += (status_read, status_write)
+        log_read, log_write = os.pipe()
+        opened += (log_read, log_write)
+        filter_fd, status_fd, arguments_fd = range(FIRST_INHERITED, FIRST_INHERITED + 3)
+        arguments = memory_file(encode_arguments(words.options(filter_fd, status_fd, -1)))
+        opened.append(arguments)
+        line = encode_arguments([bwrap, "--args", str(arguments_fd), "--", *words.argv])
+        try:
+            child = starter.start(line, log_write, (seccomp, status_write, arguments))
+        except OSError as error:
+            raise ReprobuildError(
+                "E-SANDBOX-SETUP", f"{bwrap} cannot be started: {error.strerror}"
+            ) from error
+        opened = [fd for fd in opened if fd not in (status_read, log_read)]
+        return Running(child, log_read, status_read, -1)
     finally:
         for descriptor in opened:
             os.close(descriptor)
