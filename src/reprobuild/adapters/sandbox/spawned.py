@@ -55,8 +55,11 @@ def _start(words: list[bytes], log: int, inherited: list[int]) -> int:
     )
 
 
-def _follow(channel: socket.socket, pid: int) -> None:
-    """Waits for the command, or ends it with its process group when nobody waits any more."""
+def _follow(channel: socket.socket, pid: int) -> bool:
+    """Waits for the command, or ends it with its process group when nobody waits any more.
+
+    Whether somebody does.
+    """
     handle = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(handle, select.POLLIN)
@@ -66,10 +69,11 @@ def _follow(channel: socket.socket, pid: int) -> None:
             with contextlib.suppress(OSError):
                 end(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        sys.exit(0)
+        return False
     os.close(handle)
     _, status = os.waitpid(pid, 0)
     channel.send(MESSAGE.pack(ENDED, status))
+    return True
 
 
 def main(argv: list[str]) -> None:
@@ -104,7 +108,8 @@ def main(argv: list[str]) -> None:
             for descriptor in (log, *inherited):
                 os.close(descriptor)
         channel.send(MESSAGE.pack(STARTED, pid))
-        _follow(channel, pid)
+        if not _follow(channel, pid):
+            return
 
 
 if __name__ == "__main__":
