@@ -89,11 +89,13 @@ def compose(
     with sources.open(origin, spec) as repository:
         done = integrate(repository, spec, read, digest_patch=False)
         assert done.base_tree is not None
-        _refuse_whitespace(repository, base, done)
         with pending(PATCH_NAME) as patch:
             sha256 = repository.patch(done.base_tree, done.tree, patch.file)
             done = replace(done, patch_sha256=sha256)
-            _check_replay(repository, done, patch)
+            patch.file.flush()
+            content = patch.temporary.read_bytes()
+            _refuse_whitespace(repository, base, done, content)
+            _check_replay(repository, done, content)
             lock = manifest.lock(base, done)
             with pending(LOCK_NAME) as lock_file:
                 lock_file.file.write(render_lock(lock))
@@ -168,21 +170,21 @@ def with_range_diff(
     return error
 
 
-def _refuse_whitespace(repository: Repository, base: GitOid, done: Integration) -> None:
+def _refuse_whitespace(
+    repository: Repository, base: GitOid, done: Integration, patch: bytes
+) -> None:
     assert done.base_tree is not None
-    complaint = repository.check_whitespace(done.base_tree, done.tree)
+    complaint = repository.check_whitespace(done.base_tree, done.tree, patch)
     if complaint:
         raise ReprobuildError(
             "E-WHITESPACE", f"git diff --check {base} failed: {complaint[:2000]}", base=base.hex
         )
 
 
-def _check_replay(repository: Repository, done: Integration, patch: PendingFile) -> None:
+def _check_replay(repository: Repository, done: Integration, patch: bytes) -> None:
     """The patch must give the tree again: that is all that the publishers' build does."""
     assert done.base_tree is not None
-    patch.file.flush()
-    content = patch.temporary.read_bytes()
-    tree = repository.apply_patch(done.base_tree, content) if content else done.base_tree
+    tree = repository.apply_patch(done.base_tree, patch) if patch else done.base_tree
     if tree != done.tree:
         raise ReprobuildError(
             "E-TREE-MISMATCH",

@@ -21,6 +21,7 @@ from reprobuild.core.integration.backend import (
     MergeOutcome,
     Stage,
 )
+from reprobuild.core.integration.whitespace import may_fail_check
 from reprobuild.errors import ReprobuildError
 
 _HEX = re.compile(rb"[0-9a-f]+")
@@ -229,9 +230,16 @@ class GitRepository:
                     sink.write(chunk)
         return Sha256(hasher.hexdigest())
 
-    def check_whitespace(self, old: GitOid, new: GitOid) -> str:
-        """What `git diff --check` complains about; empty when nothing."""
+    def check_whitespace(self, old: GitOid, new: GitOid, patch: bytes | None = None) -> str:
+        """What `git diff --check` complains about; empty when nothing.
+
+        With a `patch` to look at, git is only asked where it could complain of something;
+        attributes may change its rules, so where there are any it is asked in any case.
+        """
         self._show_attributes(new)
+        plain = patch is not None and self._shown is not None and not self._shown[1]
+        if plain and patch is not None and not may_fail_check(patch):
+            return ""
         status, out, _ = self.run("diff", "--check", old.hex, new.hex, ok=(0, 1, 2, 3))
         return out.decode("utf-8", "replace").strip() if status else ""
 

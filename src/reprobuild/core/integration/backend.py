@@ -167,8 +167,11 @@ class Repository(Protocol):
         """The digest of the published patch form; the bytes go to `sink` where one is given."""
         ...
 
-    def check_whitespace(self, old: GitOid, new: GitOid) -> str:
-        """What `git diff --check` complains about; empty when nothing."""
+    def check_whitespace(self, old: GitOid, new: GitOid, patch: bytes | None = None) -> str:
+        """What `git diff --check` complains about; empty when nothing.
+
+        `patch`, where it is known already, is what `patch` gave for the two.
+        """
         ...
 
     def blame(self, commit: GitOid, path: bytes) -> list[GitOid]:
