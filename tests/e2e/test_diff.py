@@ -124,7 +124,10 @@ def test_one_head_more(demo: Demo) -> None:
     (pull,) = doc["pull_requests"]
     assert (pull["number"], pull["change"], pull["component"]) == (3, "added", "header")
     assert pull["files"] == ["extra.txt"]
-    assert pull["derivations"] == doc["derivations"]["changed"]
+    # the source, the step that comes out the same, and what says which heads are in
+    assert doc["derivations"]["changed"] == 10
+    assert pull["derivations"] == 5
+    assert pull["layers"] == ["statement"]
     assert "contract" in pull["documents"]
     assert any(label.endswith(".header.integration.heads") for label in pull["labels"])
     # one layer is the statement's, which names the heads
@@ -296,6 +299,30 @@ def test_an_output_that_is_not_reproducible(demo: Demo) -> None:
     assert "E-DIFF-CHECK" in ran.err
 
 
+def test_a_base_that_goes_back_is_a_downgrade(demo: Demo) -> None:
+    text = (demo.path / "flake-like.toml").read_text()
+    bare = text.replace(HEADS, "heads = []")
+    demo.write("flake-like.toml", text.replace(HEADS, 'base = "refs/heads/next"\nheads = []'))
+    demo.run("lock")
+    commit(demo)
+    demo.write("flake-like.toml", bare)
+    demo.run("lock")
+    ran = demo.run("diff", "git:HEAD:demo", "demo", "--fail-on", "downgrade", status=9)
+    assert "header: base" in ran.err
+    assert "goes back" in ran.err
+    demo.run("diff", "demo", "git:HEAD:demo", "--fail-on", "downgrade")
+
+
+def test_a_weaker_isolation_is_told(demo: Demo) -> None:
+    text = (demo.path / "flake-like.toml").read_text()
+    wish = 'label-prefix = "org.example"\nisolation = "host-toolchain"'
+    demo.write("flake-like.toml", text.replace('label-prefix = "org.example"', wish))
+    demo.run("lock")
+    ran = demo.run("diff", "git:HEAD:demo", "demo", "--fail-on", "isolation-weaker", status=9)
+    assert "the release requires: full → host-toolchain" in ran.err
+    demo.run("diff", "demo", "git:HEAD:demo", "--fail-on", "isolation-weaker")
+
+
 def test_fail_on_speaks_json(demo: Demo) -> None:
     demo.write(
         "flake-like.toml",
@@ -382,3 +409,24 @@ def test_no_store_is_made(first: Demo, tmp_path: Path) -> None:
     absent = tmp_path / "no-store"
     first.run("diff", "git:HEAD:demo", "demo", store=absent)
     assert not absent.exists()
+
+
+def test_included_files_belong_to_a_revision_and_to_a_bundle(demo: Demo, tmp_path: Path) -> None:
+    text = (demo.path / "flake-like.toml").read_text()
+    notes = '[inputs.notes]\nkind = "path"\npath = "notes"\n'
+    assert text.count(notes) == 1
+    text = text.replace(notes, "").replace(
+        "format = 0\n", 'format = 0\ninclude = ["parts/*.toml"]\n'
+    )
+    demo.write("flake-like.toml", text)
+    demo.write("parts/notes.toml", f"format = 0\n\n{notes}")
+    demo.write("parts/.hidden.toml", "no TOML at all")
+    commit(demo)
+    assert demo.json("diff", "git:HEAD~1:demo", "git:HEAD:demo")["equal"] is True
+    assert report(demo)["equal"] is True
+    bundle = tmp_path / "demo.bundle"
+    demo.run("export", "demo", "--no-sign", "-o", str(bundle))
+    assert demo.json("diff", f"file:{bundle}", "demo")["notes"] == [
+        f"file:{bundle}: no trusted key signed the bundle: what its builds came out as is its own "
+        "word"
+    ]

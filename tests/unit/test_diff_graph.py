@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import sha256
 
-from reprobuild.core.derivation import Derivation, FixedOutput, Input
+from reprobuild.core.derivation import Derivation, FixedOutput, Input, Isolation
 from reprobuild.core.diff.causes import Cause, SourceDiff, causes_of
 from reprobuild.core.diff.dag import GraphDiff, Kind, Node, compare, node_of, stem
 from reprobuild.core.diff.facts import explainer, renamer
 from reprobuild.core.diff.fields import changes
+from reprobuild.core.diff.report import ISOLATION
 from reprobuild.core.diff.side import ComponentSide, InputSide, Package, Side
 from reprobuild.core.diff.sources import Base, HeadsDiff, compare_inputs
 from reprobuild.core.digest import Sha256
@@ -284,3 +285,7 @@ def test_fields_of_lists_and_rows() -> None:
         "old": True,
         "new": 1,
     }
+
+
+def test_the_grades_of_isolation_are_those_of_derivations() -> None:
+    assert tuple(grade.value for grade in Isolation) == ISOLATION

@@ -66,7 +66,8 @@ class Rebuilt:
             where = "its own" if root is self.change else root.name
             for line in [field_line(row) for row in root.fields] or [_said(root)]:
                 told.setdefault(line, []).append(where)
-        for line, names in told.items():
+        for line, every in told.items():
+            names = list(dict.fromkeys(every))
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             out.append(f"  {', '.join(names[:3])}{more}: {line}")
         if self.between:

@@ -7,6 +7,7 @@ trusted: every name is checked, nothing is written through a link.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from reprobuild.errors import ReprobuildError
 
 MAX_FILES = 200_000
 MAX_BYTES = 2 * 2**30
+MAX_TEXT = 64 * 2**20
+MAX_PARTS = 1000
 
 
 def export_revision(directory: Path, revision: str, into: Path) -> Path:
@@ -54,16 +57,12 @@ def export_revision(directory: Path, revision: str, into: Path) -> Path:
 
 def _wanted(tree: Any, revision: str) -> set[str]:
     """The project's own files and directories, by their paths in it."""
-    import tomllib
-
-    try:
-        flake = tomllib.loads((tree / FLAKE_FILE).data_stream.read().decode())
-    except KeyError as error:
-        raise _bad(revision, f"has no {FLAKE_FILE}") from error
-    except (ValueError, RecursionError):
-        flake = {}  # reading the project says what is off, and where
-    found = {FLAKE_FILE, LOCK_FILE, COMPONENT_DIRECTORY, "resolutions"}
-    stack: list[Any] = [flake]
+    flake = _parsed(tree, FLAKE_FILE)
+    if flake is None:
+        raise _bad(revision, f"has no {FLAKE_FILE}")
+    parts = _included(tree, flake.get("include"))
+    found = {FLAKE_FILE, LOCK_FILE, COMPONENT_DIRECTORY, "resolutions", *parts}
+    stack: list[Any] = [flake, *(_parsed(tree, name) or {} for name in parts)]
     while stack:
         value = stack.pop()
         if isinstance(value, list):
@@ -72,8 +71,42 @@ def _wanted(tree: Any, revision: str) -> set[str]:
             stack += value.values()
             path = value.get("path")
             if isinstance(path, str) and value.get("kind") != "path":
-                found.add("/".join(p for p in path.split("/") if p not in ("", ".")))
+                found.add(_plain(path))
     return found
+
+
+def _plain(path: str) -> str:
+    return "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+def _parsed(tree: Any, path: str) -> dict[str, Any] | None:
+    """A TOML file of a tree; empty for one that is off (reading the project says what is, and
+    where), None where there is none."""
+    import tomllib
+
+    try:
+        blob = tree / path
+        return tomllib.loads(blob.data_stream.read(MAX_TEXT).decode()) if blob.size else {}
+    except KeyError:
+        return None
+    except (ValueError, RecursionError, AttributeError):
+        return {}
+
+
+def _included(tree: Any, patterns: object) -> list[str]:
+    """The files that a flake includes, as adapters/toml/include.py finds them in a directory."""
+    found: set[str] = set()
+    for pattern in patterns if isinstance(patterns, list) else ():
+        if not isinstance(pattern, str):
+            continue
+        folder, _, name = _plain(pattern).rpartition("/")
+        if name != "*.toml":
+            found.add(_plain(pattern))
+            continue
+        with suppress(KeyError, TypeError):
+            names = [entry.name for entry in tree / folder if entry.type == "blob"]
+            found |= {f"{folder}/{n}" for n in names if n.endswith(".toml") and n[0] != "."}
+    return sorted(found)[:MAX_PARTS]
 
 
 def _bad(revision: str, why: str) -> ReprobuildError:

@@ -248,7 +248,9 @@ def _layers(found: Comparison) -> dict[str, Value]:
     return {**found.layers.document(), "compared": True, "note": found.layers_note}
 
 
-ISOLATION = ("full", "host-toolchain", "none")
+ISOLATION = ("full", "remote", "host-toolchain", "none")
+"""core.derivation.Isolation, weakest last; importing it would cost more than the report."""
+
 CHECKS = ("new-root-cause", "non-reproducible", "kernel-lost", "downgrade", "isolation-weaker")
 
 
