@@ -283,6 +283,7 @@ class ImageConfig(Model):
     env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     caches: dict[EnvName, EnvValue] = Field(default_factory=dict)
     compression: Literal["gzip", "zstd", "none"] = "gzip"
+    level: Annotated[int, Field(ge=1, le=12)] = 6
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
     workdir: str = "/"

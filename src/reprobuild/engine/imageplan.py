@@ -20,6 +20,7 @@ from reprobuild.core.sandboxenv import SOURCE_DATE_EPOCH
 from reprobuild.errors import ReprobuildError
 
 STATEMENT_COMPONENT = "statement"
+DEFAULT_LEVEL = 6
 
 
 class OutputView(Protocol):
@@ -309,7 +310,7 @@ def _layer(
         # A directory that a root made special stays so when a layer puts something into it.
         "beneath_owners": {p: o for root in roots for p, o in _owners(evaluator, root).items()},
         "compression": config.compression if config is not None else "gzip",
-        "level": 6,
+        "level": config.level if config is not None else DEFAULT_LEVEL,
         # Not the release's date: a layer must not change because a release is of another day.
         "mtime": SOURCE_DATE_EPOCH,
         "name": name,
