@@ -13,8 +13,8 @@ CODES = {
     "E-CONFLICT": Code(
         Exit.SOURCES,
         "a head does not merge onto the stack before it",
-        "`reprobuild integrate --analyze` says which heads collide; update, reorder or drop "
-        "one, or record a reviewed resolution",
+        "`reprobuild integrate OUTPUT.COMPONENT` shows both sides and `--analyze` which heads "
+        "collide; update, reorder or drop one, or record a reviewed resolution (`--resolve`)",
     ),
     "E-CONTENT-SIZE": Code(
         Exit.SOURCES,
