@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -98,6 +99,16 @@ def test_a_unit_of_a_module_moves_alone(directory: Path) -> None:
 def test_release_facts_move_the_image_alone(directory: Path) -> None:
     edit = replace(directory / "flake-like.toml", 'revision = "r1"', 'revision = "r2"')
     assert moved(directory, edit) <= IMAGE
+
+
+def test_a_level_moves_layers_and_what_holds_them(directory: Path) -> None:
+    table = "[outputs.demo.image]\n"
+    names = moved(directory, replace(directory / "flake-like.toml", table, f"{table}level = 1\n"))
+    assert {n for n in names if n.endswith(".layer")} >= {"demo.tools.layer", "demo.app.layer"}
+    assert {n for n in names if not n.endswith(".layer")} == {"demo.statement", "demo.image"}
+    evaluation = evaluate(load_project(directory))
+    layers = [n for n in evaluation.graph.nodes.values() if n.builder == "builtin:layer"]
+    assert {cast("dict[str, int]", n.params)["level"] for n in layers} == {1}
 
 
 def test_outputs_share_what_they_share(directory: Path) -> None:
