@@ -54,10 +54,21 @@ def prepare(workdir: Path, cwd: str, uid: int | None) -> Work:
 def _give(directory: Path, uid: int) -> None:
     if directory.stat().st_uid == uid:
         return
-    os.chown(directory, uid, uid)
-    if any(directory.iterdir()):
-        # What another build user left: chown(1) minds links and has no limit on depth.
+    with os.scandir(directory) as listing:
+        entries = list(listing)
+    # The output directories, made a moment ago, are empty, and they are all there is in a first
+    # build. What another build user left is for chown(1), which has no limit on depth.
+    if all(entry.is_dir(follow_symlinks=False) and _is_empty(entry.path) for entry in entries):
+        for entry in entries:
+            os.chown(entry.path, uid, uid, follow_symlinks=False)
+    else:
         subprocess.run(["chown", "-RhP", f"{uid}:{uid}", os.fspath(directory)], check=True)
+    os.chown(directory, uid, uid)
+
+
+def _is_empty(directory: str) -> bool:
+    with os.scandir(directory) as listing:
+        return next(listing, None) is None
 
 
 def outputs(workdir: Path, names: Sequence[str]) -> Mapping[str, Path]:
