@@ -14,7 +14,7 @@ PYTEST ?= $(BIN)/python -m pytest -n $(WORKERS)
 RUN := $(VENV)/.set-up-run
 DEV := $(VENV)/.set-up-dev
 
-.PHONY: help setup setup-dev realize lock test test-slow check format docs bench requirements clean
+.PHONY: help setup setup-dev realize lock test test-slow torture check format docs bench requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -44,6 +44,9 @@ test: $(DEV) ## the test suite, without the slow tests
 
 test-slow: $(DEV) ## the slow tests: real kernels, whole releases
 	@$(PYTEST) -m slow
+
+torture: $(DEV) ## store and engine killed, starved and crowded: all of it (about an hour)
+	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/torture --full --write docs/reliability.md $(TORTURE)
 
 check: $(DEV) ## lint, format, types, import rules
 	@$(BIN)/ruff check

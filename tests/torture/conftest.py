@@ -21,6 +21,8 @@ _BEGIN, _END = "<!-- counts: made by `make torture` -->", "<!-- end of counts --
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("torture")
     group.addoption("--full", action="store_true", help="all points and full lengths, not a sample")
+    group.addoption("--actions", metavar="N", default="100000", help="of the soak, with --full")
+    group.addoption("--kills", metavar="N", default="1000", help="of the command, with --full")
     group.addoption("--write", metavar="FILE", help="the page that takes the table of counts")
 
 

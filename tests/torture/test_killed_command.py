@@ -7,7 +7,6 @@ import random
 import subprocess
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ from torture.conftest import Tally
 
 pytestmark = needs_sandbox
 
-KILLS, SAMPLE = 1000, 4
+SAMPLE = 4
 SEED = 20260101
 
 WORK = (
@@ -75,9 +74,9 @@ class Lengths:
 
 
 def test_the_command_is_killed_at_random(
-    locked: Demo, tmp_path: Path, full: bool, tally: Tally
+    locked: Demo, full: bool, tally: Tally, pytestconfig: pytest.Config
 ) -> None:
-    kills = KILLS if full else SAMPLE
+    kills = int(pytestconfig.getoption("--kills")) if full else SAMPLE
     source = random.Random(SEED)
     locked.run("realize")
     locked.run("export", "demo", "-o", "bundle", "--sources", cwd=locked.path)
@@ -117,9 +116,7 @@ def completes(demo: Demo) -> None:
 
 
 @pytest.mark.parametrize("what", ["store", "action"])
-def test_a_holder_of_a_lock_is_killed(
-    locked: Demo, tmp_path: Path, what: str, tally: Tally
-) -> None:
+def test_a_holder_of_a_lock_is_killed(locked: Demo, what: str, tally: Tally) -> None:
     """Others wait for it, and go on when it is gone: no lock outlives its owner."""
     locked.component("notes", "sleep 9191; echo x > $out/x")
     first = locked.start("realize")
