@@ -1,156 +1,163 @@
-"""Export and import against nix-store: 330 MB in a few files, and 50,000 small ones.
+"""Export and import against Nix: 330 MB in a few files, and 50,000 small ones.
 
-Nix is measured where nix-store is installed (Debian: nix-bin), over a store of its own with the
-same content, in the same run. Every figure is wall-clock time of one pass, files in the page cache.
+* export – a tree of the store becomes a bundle, fsynced: against `nix-store --export` into a file,
+  fsynced (a plain NAR: nothing is compressed), and against `nix copy` to a directory as a binary
+  cache with zstd;
+* import – the bundle into an empty store, durable: against `nix-store --import` and `nix copy`
+  from that cache, each followed by `sync -f`.
+
+    benchmarks/transfer.py [--quick] [--rounds N] [large] [small]
+
+After each group of rows the sizes of the files are said.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import shutil
+import shlex
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
+import nix
+from harness import MB, Row, Suite, Way, clear, command, contest, python
+
+CAPTURE = """\
+import sys
+from pathlib import Path
+from reprobuild.adapters.store.store import LocalStore
+with LocalStore.open(Path(sys.argv[1]), create=True) as store:
+    print(store.capture(Path(sys.argv[2])).hex)
+    store.barrier()
+"""
+
+EXPORT = """\
+import sys
+from pathlib import Path
 from reprobuild.adapters.bundle.head import make_boot, make_head
-from reprobuild.adapters.bundle.reader import BundleReader
 from reprobuild.adapters.bundle.writer import Plan, compressor, write_bundle
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.bundle.closure import Closure
 from reprobuild.core.bundle.manifest import RUNTIME, Manifest
 from reprobuild.core.digest import Digest
 from reprobuild.engine.transfer import Exporter, Held
+with LocalStore.open(Path(sys.argv[1])) as store, store.lease():
+    head, boot = make_head(b""), make_boot(b"")
+    manifest = Manifest(kind=RUNTIME, keep=Closure.of([sys.argv[2]]), outputs={},
+                        compressor=compressor(), head=Digest.of(head).hex,
+                        boot=Digest.of(boot).hex)
+    goods = Exporter(store).ship(manifest, {}, (), Held())
+    plan = Plan(manifest.document(), goods.entries, goods.open, head, boot)
+    write_bundle(Path(sys.argv[3]), plan, lambda digest: [])
+"""
+
+IMPORT = """\
+import sys
+from pathlib import Path
+from reprobuild.adapters.bundle.reader import BundleReader
+from reprobuild.adapters.store.store import LocalStore
 from reprobuild.engine.transfer_import import Importer
-
-MB = 10**6
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Seconds that `work` takes."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+with LocalStore.open(Path(sys.argv[1]), create=True) as store, store.lease():
+    with BundleReader(Path(sys.argv[2])) as bundle:
+        Importer(store).run(bundle, trusted=True)
+"""
 
 
-def large(directory: Path) -> int:
-    """330 MB like a release: half of it compressed already."""
+def large(directory: Path, size: int) -> None:
+    """Files of 30 MB like a release's: half of them compressed already."""
     source = random.Random(1)
     words = [source.randbytes(8).hex() for _ in range(5000)]
-    size = 0
-    for number in range(11):
+    for number in range(size // (30 * MB)):
         data = (
             source.randbytes(30 * MB)
             if number % 2
             else " ".join(source.choices(words, k=30 * MB // 17)).encode()
         )
         (directory / f"file{number}").write_bytes(data)
-        size += len(data)
-    return size
 
 
-def small(directory: Path) -> int:
-    """50,000 files of one to four kB in 500 directories."""
+def small(directory: Path, count: int) -> None:
+    """Files of one to four kB, a hundred a directory."""
     source = random.Random(2)
-    size = 0
-    for number in range(500):
+    for number in range(count // 100):
         place = directory / f"d{number}"
         place.mkdir()
         for file in range(100):
             data = source.randbytes(source.randrange(500, 2000)).hex().encode()
             (place / f"f{file}").write_bytes(data)
-            size += len(data)
-    return size
 
 
-def ours(content: Path, work: Path) -> tuple[float, float, int]:
-    """(seconds of export, of import, bytes of the bundle)."""
-    with LocalStore.open(work / "one", create=True) as store:
-        tree = store.capture(content)
-        store.barrier()
-        head, boot = make_head(b""), make_boot(b"")
-        bundle = work / "bundle"
-
-        def export() -> None:
-            manifest = Manifest(
-                kind=RUNTIME,
-                keep=Closure.of([tree.hex]),
-                outputs={},
-                compressor=compressor(),
-                head=Digest.of(head).hex,
-                boot=Digest.of(boot).hex,
-            )
-            goods = Exporter(store).ship(manifest, {}, (), Held())
-            plan = Plan(manifest.document(), goods.entries, goods.open, head, boot)
-            write_bundle(bundle, plan, lambda digest: [])
-
-        out = timed(export)
-
-    def bring() -> None:
-        with LocalStore.open(work / "two", create=True) as other, BundleReader(bundle) as reader:
-            Importer(other).run(reader, trusted=True)
-            assert other.contains(tree)
-
-    return out, timed(bring), bundle.stat().st_size
-
-
-def nix(content: Path, work: Path) -> tuple[float, float, int]:
-    """The same by nix-store --export and --import."""
-    env = {**os.environ, "HOME": str(work), "NIX_REMOTE": ""}
-
-    def store(name: str) -> list[str]:
-        return ["nix-store", "--store", f"local?root={work / name}"]
-
-    added = subprocess.run(
-        [*store("nix-one"), "--add", str(content)], env=env, check=True, capture_output=True
+def measure(home: Path, what: str, size: str, rounds: int) -> Iterator[Row]:
+    """The four contests over `home/content`."""
+    content, store, bundle, other = (home / n for n in ("content", "store", "bundle", "other"))
+    done = subprocess.run(python(CAPTURE, store, content), check=True, capture_output=True)
+    export = Way(
+        python(EXPORT, store, done.stdout.decode().strip(), bundle),
+        prepare=lambda: bundle.unlink(missing_ok=True),
     )
-    path, archive = added.stdout.decode().strip(), work / "archive"
+    bring = Way(python(IMPORT, other, bundle), prepare=lambda: clear(other))
+    if not nix.installed():
+        return
+    env = {**os.environ, "HOME": str(home), "NIX_REMOTE": ""}
+    archive, cache, there = home / "archive", home / "cache", home / "there"
+    here = f"local?root={home / 'nix'}"
+    added = subprocess.run(
+        ["nix-store", "--store", here, "--add", content], env=env, check=True, capture_output=True
+    )
+    path = added.stdout.decode().strip()
+    copy = ["nix", "--extra-experimental-features", "nix-command", "copy", "--no-check-sigs"]
+    to_cache = [*copy, "--from", here, "--to", f"file://{cache}?compression=zstd", path]
+    from_cache = [*copy, "--from", f"file://{cache}", "--to", f"local?root={there}", path]
+    export_ = ["nix-store", "--store", here, "--export", path]
+    import_ = ["nix-store", "--store", f"local?root={there}", "--import"]
 
-    def export() -> None:
-        with archive.open("wb") as out:
-            subprocess.run([*store("nix-one"), "--export", path], env=env, check=True, stdout=out)
-            os.fsync(out.fileno())
+    def shell(text: str, gone: Path) -> Way:
+        return Way(["sh", "-ec", text], prepare=lambda: clear(gone), env=env)
 
-    def bring() -> None:
-        with archive.open("rb") as source:
-            subprocess.run(
-                [*store("nix-two"), "--import"],
-                env=env,
-                check=True,
-                stdin=source,
-                stdout=subprocess.DEVNULL,
-            )
+    written, synced = shlex.quote(str(archive)), f"sync -f {shlex.quote(str(home))}"
+    plain = Way(
+        ["sh", "-ec", f"{shlex.join(export_)} > {written}; sync {written}"],
+        prepare=lambda: archive.unlink(missing_ok=True),
+        env=env,
+    )
+    yield contest(
+        f"export {what}", size, "nix-store --export", export, plain, wanted=1, rounds=rounds
+    )
+    packed = shell(f"{shlex.join(to_cache)}; {synced}", cache)
+    yield contest(f"export {what}", size, "nix copy, zstd", export, packed, wanted=1, rounds=rounds)
+    plain = shell(f"{shlex.join(import_)} < {written}; {synced}", there)
+    yield contest(
+        f"import {what}", size, "nix-store --import", bring, plain, wanted=1, rounds=rounds
+    )
+    packed = shell(f"{shlex.join(from_cache)}; {synced}", there)
+    yield contest(f"import {what}", size, "nix copy, zstd", bring, packed, wanted=1, rounds=rounds)
+    cached = sum(p.stat().st_size for p in cache.rglob("*") if p.is_file())
+    print(
+        f"  bytes: bundle {bundle.stat().st_size / MB:.0f} MB, "
+        f"nix-store {archive.stat().st_size / MB:.0f} MB, nix copy {cached / MB:.0f} MB"
+    )
 
-    return timed(export), timed(bring), archive.stat().st_size
+
+def large_files(home: Path, size: int, rounds: int) -> Iterator[Row]:
+    """A few files of 30 MB."""
+    (home / "content").mkdir()
+    large(home / "content", size)
+    yield from measure(home, "a few files", f"{size // MB} MB", rounds)
 
 
-def main() -> None:
-    """Prints a table."""
-    print(f"{'':28}{'export':>14}{'import':>14}{'file':>12}")
-    for name, make in (("330 MB, 11 files", large), ("50,000 small files", small)):
-        with tempfile.TemporaryDirectory() as folder:
-            work = Path(folder)
-            content = work / "content"
-            content.mkdir()
-            size = make(content)
-            tools: list[tuple[str, Callable[[Path, Path], tuple[float, float, int]]]]
-            tools = [("reprobuild", ours)]
-            if shutil.which("nix-store"):
-                tools.append(("nix-store", nix))
-            else:
-                print("nix-store is not installed (apt-get install nix-bin)", file=sys.stderr)
-            for tool, measure in tools:
-                out, back, file = measure(content, work)
-                print(
-                    f"{name + ', ' + tool:32}"
-                    f"{size / MB / out:5.0f} MB/s{size / MB / back:9.0f} MB/s{file / MB:9.0f} MB"
-                    f"   ({out:.1f} s, {back:.1f} s)"
-                )
-            subprocess.run(["chmod", "-R", "u+w", folder], check=False)
+def small_files(home: Path, count: int, rounds: int) -> Iterator[Row]:
+    """Many files of one to four kB."""
+    (home / "content").mkdir()
+    small(home / "content", count)
+    yield from measure(home, "small files", f"{count:,}", rounds)
 
+
+ALL: Suite = {
+    "large": (large_files, (60 * MB, 330 * MB)),
+    "small": (small_files, (5_000, 50_000)),
+}
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(__doc__, ALL))
