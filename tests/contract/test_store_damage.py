@@ -245,6 +245,20 @@ def test_a_directory_node_is_told_from_what_was_made_of_it(tmp_path: Path, damag
         assert (store.materialise(world.outer) / "below" / "one").read_bytes() == b"one"
 
 
+def test_a_node_is_not_told_from_a_directory_that_was_changed(tmp_path: Path) -> None:
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        world = Filled(store)
+        tree_path(store, world.outer).unlink()
+        changed = world.made / "two"
+        changed.parent.chmod(0o755)
+        changed.unlink()
+        changed.write_bytes(b"TWO")
+    with LocalStore.open(tmp_path / "store") as store:
+        done = store.repair()
+        assert not done.restored and [r.name for r in done.lost] == ["bad"]
+        assert not store.contains(world.outer) and store.verify().problems == []
+
+
 def test_a_blob_is_taken_from_its_twin_or_a_copy(tmp_path: Path) -> None:
     with LocalStore.open(tmp_path / "store", create=True) as store:
         world = Filled(store)
