@@ -177,6 +177,29 @@ def test_a_conflict_that_lock_refuses_is_explained_and_resolved(
     assert pinned["tree"] == tried["tree"]
 
 
+def test_exclusions_are_told_behind_the_heads(project: Project) -> None:
+    project.origin.pull(1, {"a.txt": line(1, "one")}, [project.base])
+    left = project.origin.pull(2, {"a.txt": line(1, "two")}, [project.base])
+    project.flake(
+        1,
+        extra=f"""
+[[outputs.rel.sources.lib.exclusions]]
+number = 2
+head = "{left}"
+disposition = "superseded"
+reason = "by the first"
+""",
+    )
+    for _ in ("declared", "pinned"):
+        said = project.ok("integrate", "rel.lib").out
+        assert f"#2 {left.hex[:12]}  excluded  [superseded]  by the first" in said
+        project.ok("lock")
+    (kept,) = project.ok("--json", "integrate", "rel.lib").document["exclusions"]
+    assert kept == {
+        "number": 2, "head": left.hex, "disposition": "superseded", "reason": "by the first"
+    }  # fmt: skip
+
+
 def test_a_stack_without_a_lock_is_integrated_where_its_refs_are_now(project: Project) -> None:
     project.origin.pull(1, {"a.txt": line(1, "one")}, [project.base])
     project.flake(1)

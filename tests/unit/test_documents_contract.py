@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from reprobuild.core.digest import GitOid, Sha256
-from reprobuild.core.documents.contract import contract_of
+from reprobuild.core.documents.contract import contract_of, render_contract
+from reprobuild.core.documents.state import stated
 from reprobuild.core.integration.contract import Contract, parse_contract
 from reprobuild.errors import ReprobuildError
 from support.releases import documents
@@ -34,6 +35,17 @@ def test_what_is_written_is_read_back_without_loss(output: str) -> None:
     assert got.unread == ()
     bare = replace(got, sections=tuple(replace(s, line=0) for s in got.sections), forge="")
     assert bare == contract_of(made.facts, made.values)
+
+
+def test_what_was_left_out_is_written_and_is_no_head() -> None:
+    made = documents("infernal-invocation-r21")
+    view = made.facts.sources[1]
+    left = replace(view, exclusions=((9, "out_of_scope", "another model (see #10 at noon)"),))
+    facts = replace(made.facts, sources=(made.facts.sources[0], left, *made.facts.sources[2:]))
+    text = render_contract(facts, made.values, {v.component: stated(v) for v in facts.sources})
+    assert "b12x/pull/9) (out of scope): another model" in text
+    found = read(text)
+    assert [h.number for h in found.sections[1].heads] == [h.number for h in view.heads]
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,15 @@ class Question:
                 **done.document(),
                 "matches": None if subject.tree is None else done.tree.hex == subject.tree,
                 "pinned": subject.pinned,
+                "exclusions": [
+                    {
+                        "number": e.number,
+                        "head": e.head.hex,
+                        "disposition": e.disposition,
+                        "reason": e.reason,
+                    }
+                    for e in subject.spec.exclusions
+                ],
             }
             if not self.app.json:
                 click.echo(f"{subject.component}: base {subject.spec.base}")

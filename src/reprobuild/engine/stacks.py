@@ -6,7 +6,7 @@ A stack that does not fit cannot be pinned, and is the one that people want expl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reprobuild.core.digest import Digest
@@ -62,9 +62,11 @@ def declared_stack(
         before = lock.inputs.get(source.input)
         if not isinstance(before, GitPin) or before.text != git.text(declared).hex:
             known = None  # its commits follow its text: nothing pinned from the old one is there
+    request = source_request(declared, source, known)
     if known is not None and known.spec == spec_digest(source).hex:
         origin = integrated_source(component, declared, source, known).origin
-        return DeclaredStack(component, origin, IntegrationSpec.parse(origin), known.tree, True)
-    spec = git.spec(declared, source_request(declared, source, known))
+        spec = replace(IntegrationSpec.parse(origin), exclusions=request.exclusions)
+        return DeclaredStack(component, origin, spec, known.tree, True)
+    spec = git.spec(declared, request)
     origin = {**git_place(declared), "ref": source.base or declared.ref, **spec.document()}
     return DeclaredStack(component, origin, spec, source.tree, False)

@@ -92,6 +92,11 @@ def _section(facts: ReleaseFacts, view: SourceView, values: Mapping[str, str]) -
         lines += [f"Integration tree: `{view.tree}`"]
     else:
         lines.pop()
+    if view.exclusions:
+        lines += ["", "Looked at and left out:", ""]
+        for number, disposition, reason in view.exclusions:
+            name = view.linked(number, f"{view.name}#{number}")
+            lines.append(f"- {name} ({disposition.replace('_', ' ')}): {reason}")
     if view.note:
         where = f"outputs.{facts.output}.documents.components.{view.component}.note"
         lines += ["", *paragraphs(fill(view.note, values, where))]

@@ -53,6 +53,8 @@ class SourceView:
     """Whether the lock has it: integrated here, and the tree came out."""
     resolutions: tuple[tuple[str, str, str], ...] = ()
     """(path, author, reason) of each recorded resolution that the integration took."""
+    exclusions: tuple[tuple[int, str, str], ...] = ()
+    """(number, disposition, reason) of each pull request that was looked at and left out."""
 
     @property
     def name(self) -> str:
@@ -233,6 +235,7 @@ def _view(
         merged=note.merged if note else 0,
         pinned=pin is not None,
         resolutions=tuple((r.path, r.author, r.reason) for r in pin.resolutions) if pin else (),
+        exclusions=tuple((e.number, e.disposition, e.reason) for e in wanted.exclusions),
     )
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from reprobuild.core.integration.absorb import Absorption
 from reprobuild.core.integration.algebra import COLLIDE, COMMUTE, Algebra
 from reprobuild.core.integration.conflict import ConflictPath, Explanation, Hunk
-from reprobuild.core.integration.model import Integration, IntegrationSpec
+from reprobuild.core.integration.model import Disposition, Integration, IntegrationSpec
 
 _WIDTH = 46
 _LINES = 12
 
 
 def integration_text(spec: IntegrationSpec, done: Integration) -> Iterator[str]:
-    """One line a head, then the identities."""
+    """One line a head, a patch and an exclusion, then the identities."""
     titles = {h.number: h.title for h in spec.heads}
     for head in done.heads:
         remarks = []
@@ -27,6 +27,11 @@ def integration_text(spec: IntegrationSpec, done: Integration) -> Iterator[str]:
         tail = f"  [{'; '.join(remarks)}]" if remarks else ""
         what = f"{head.head.hex[:12]}  {head.disposition.value}{tail}  {titles[head.number]}"
         yield f"  {f'#{head.number}':>7} {what}".rstrip()
+    for patch in spec.patches:
+        yield f"    patch {patch.sha256.hex[:12]}  applied  {patch.title or patch.path}"
+    for left in spec.exclusions:
+        what = f"{left.head.hex[:12]}  {Disposition.EXCLUDED.value}  [{left.disposition}]"
+        yield f"  {f'#{left.number}':>7} {what}  {left.reason}"
     yield f"tree          {done.tree}"
     yield f"patch_sha256  {done.patch_sha256.hex}"
     yield f"patch_digest  {done.patch_digest}"
