@@ -19,8 +19,8 @@ from reprobuild.core.remote.wire import Blob
 from reprobuild.errors import ReprobuildError
 
 LOG_LIMIT = 64 * 2**20
-REFUSED = 97
-"""The launcher's exit status when it did not start the build."""
+PING = 3.0
+"""Seconds for a server that failed before to show that it is back."""
 
 
 class Unfit(Exception):
@@ -74,6 +74,8 @@ class Attempt:
     def run(self) -> Finished:
         """Raises `Trouble`, `Unfit`, `Timeout`, E-REMOTE-LIED and errors of the store."""
         node, prepared = self.node, self.prepared
+        if node.failures and not node.server.answers(PING):
+            raise Trouble(node.name, "UNAVAILABLE", "it still does not answer")
         if not node.server.abilities().executes:
             raise Unfit(node.name, "it does not execute actions")
         sent = node.uploader.ensure(prepared.offers, prepared.trees)

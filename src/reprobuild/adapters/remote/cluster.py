@@ -18,7 +18,7 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -118,6 +118,7 @@ class Cluster:
             time.sleep(0.05)
         for member in members:
             _signal(member, signal.SIGKILL)
+        _unmount(self._directory)
         self._file.unlink(missing_ok=True)
         if purge:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -230,6 +231,17 @@ def _signal(member: Member, number: signal.Signals) -> None:
             os.kill(member.pid, number)
         except ProcessLookupError:
             return
+
+
+def _unmount(directory: Path) -> None:
+    """Takes down the staged input roots that servers left mounted when they were killed."""
+    below = f"{directory.resolve()}/"
+    with suppress(OSError):
+        for line in Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines():
+            kind, place = line.split(" ")[:2]
+            if kind == "/dev/fuse" and place.startswith(below):
+                tool = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-uz"]
+                subprocess.run([*tool, place], check=False, capture_output=True)
 
 
 def _await(member: Member, log: Path) -> None:

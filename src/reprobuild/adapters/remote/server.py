@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from reprobuild.adapters.remote.access import Access, Token
@@ -82,6 +81,7 @@ class Server:
         self._token = Token(access, host, secure=secure)
         self._lock = threading.Lock()
         self._channel: Any = None
+        self._made: dict[str, Any] = {}
         self._abilities: Abilities | None = None
 
     # -- channel and services ----------------------------------------------------------------
@@ -109,29 +109,48 @@ class Server:
     def close(self) -> None:
         """Ends all calls."""
         with self._lock:
-            if self._channel is not None:
-                self._channel.close()
-                self._channel = None
+            channel, self._channel = self._channel, None
+            self._made.clear()
+        if channel is not None:
+            channel.close()
 
-    @cached_property
+    def reset(self) -> None:
+        """Ends all calls that are under way; later ones go over a new connection.
+
+        A call whose server is cut off would else wait for its own deadline.
+        """
+        self.close()
+
+    def _service(self, kind: str) -> Any:
+        channel = self.channel
+        with self._lock:
+            if self._channel is not channel:
+                self._made.clear()
+            if kind not in self._made:
+                s = stubs()
+                home = s.stream_services if kind == "ByteStream" else s.services
+                self._made[kind] = getattr(home, f"{kind}Stub")(channel)
+            return self._made[kind]
+
+    @property
     def cas(self) -> Any:
         """ContentAddressableStorage."""
-        return stubs().services.ContentAddressableStorageStub(self.channel)
+        return self._service("ContentAddressableStorage")
 
-    @cached_property
+    @property
     def actions(self) -> Any:
         """ActionCache."""
-        return stubs().services.ActionCacheStub(self.channel)
+        return self._service("ActionCache")
 
-    @cached_property
+    @property
     def execution(self) -> Any:
         """Execution."""
-        return stubs().services.ExecutionStub(self.channel)
+        return self._service("Execution")
 
-    @cached_property
+    @property
     def stream(self) -> Any:
         """ByteStream."""
-        return stubs().stream_services.ByteStreamStub(self.channel)
+        return self._service("ByteStream")
 
     # -- calls -------------------------------------------------------------------------------
 
@@ -183,9 +202,7 @@ class Server:
     def _ask(self, seconds: float) -> Abilities:
         s = stubs()
         request = s.re.GetCapabilitiesRequest(instance_name=self.instance)
-        found = self.call(
-            s.services.CapabilitiesStub(self.channel).GetCapabilities, request, seconds
-        )
+        found = self.call(self._service("Capabilities").GetCapabilities, request, seconds)
         cache = found.cache_capabilities
         if s.re.DigestFunction.SHA256 not in cache.digest_functions:
             raise ReprobuildError(

@@ -60,6 +60,8 @@ class Watch:
             every = [a for a in self._attempts if not node or a.node.name == node]
         for attempt in every:
             attempt.give_up(reason)
+        for server in {id(a.node): a.node.server for a in every}.values():
+            server.reset()  # uploads and downloads, too
 
     def _ask(self) -> None:
         before = time.monotonic() - EVERY
