@@ -151,6 +151,7 @@ def test_rotations_that_run_in_circles() -> None:
     assert found == dict.fromkeys([keys[3], keys[0], keys[1]], keys[2])
     assert len(leading_to(rows, keys[0])) == 4
     assert vouched(rows, [keys[2]], lambda *_: True, {key_id(keys[0])}) == {keys[3]: keys[2]}
+    assert vouched(rows, [keys[2]], lambda *_: True, {key_id(keys[2])}) == {}
 
 
 @pytest.mark.parametrize(

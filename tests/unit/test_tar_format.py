@@ -8,13 +8,17 @@ import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.memory_store import MemoryStore
-from reprobuild.adapters.oci.tarstream import Overrides, tar_pieces
+from reprobuild.adapters.oci.tarstream import PIECE, Overrides, tar_pieces
+from reprobuild.adapters.store.store import LocalStore
+from reprobuild.core import filelist
 from reprobuild.core.imagetar import (
     BLOCK,
     DIRECTORY,
@@ -25,6 +29,9 @@ from reprobuild.core.imagetar import (
     header,
     pad,
 )
+from reprobuild.core.tree import File, Tree
+from reprobuild.errors import ReprobuildError
+from reprobuild.ports import ContentStore
 from support.trees import Given, make
 
 PLAIN = Attributes(0o644, mtime=1)
@@ -186,6 +193,52 @@ def test_golden_tar(tmp_path: Path) -> None:
         hashlib.sha256(data).hexdigest()
         == "7deb52f191a22bfdb26e2a030e51c8efcf2ce16f5112d1e2f25037532cf43c05"
     )
+
+
+@pytest.mark.parametrize("size", [3, 2**16, 2**16 + 1, 3 * PIECE + 5])
+@pytest.mark.parametrize("stated", [-1, 1])
+def test_a_tree_that_lies_about_a_size(tmp_path: Path, size: int, stated: int) -> None:
+    """Whatever its blob holds: a header with another size would make a tar of something else."""
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        file = store.add_blob(io.BytesIO(bytes(range(251)) * (size // 251) + bytes(size % 251)))
+        tree = Tree.of({b"a": File(file.digest, file.size + stated)})
+        stack = SimpleNamespace(
+            tree=lambda _: tree, open_blob=store.open_blob, read_blob=store.read_blob
+        )
+        with pytest.raises(ReprobuildError) as error:
+            list(tar_pieces(cast(ContentStore, stack), tree.digest, Overrides(1)))
+        assert (error.value.code, error.value.exit_status) == ("E-STORE-DAMAGED", 7)
+
+
+@pytest.mark.parametrize("size", [3, 2**16, 2**16 + 1, 3 * PIECE + 5])
+def test_damage_ends_it(tmp_path: Path, size: int) -> None:
+    """One bit, in any place, of a file of any size."""
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        file = store.add_blob(io.BytesIO(bytes(size)))
+        tree = Tree.of({b"a": file})
+        store.add_trees({tree.digest: tree})
+        store.barrier()
+        assert len(b"".join(tar_pieces(store, tree.digest, Overrides(1)))) % BLOCK == 0
+        (path,) = (tmp_path / "store/blobs").glob("*/*")
+        path.chmod(0o644)
+        with path.open("r+b") as blob:
+            blob.seek(size - 1)
+            blob.write(b"x")
+        with pytest.raises(ReprobuildError) as error:
+            list(tar_pieces(store, tree.digest, Overrides(1)))
+        assert error.value.code == "E-STORE-DAMAGED"
+
+
+def test_pieces_have_one_size(tmp_path: Path) -> None:
+    store = MemoryStore(tmp_path / "store")
+    for size in (PIECE - 512, PIECE, 3 * PIECE - 700, 5):
+        tree = make(store, {"a": bytes(size), "b/c": b"x" * 70_000})
+        lines: list[str] = []
+        pieces = list(tar_pieces(store, tree, Overrides(1), lines))
+        assert {len(p) for p in pieces[:-1]} <= {PIECE}
+        assert 0 < len(pieces[-1]) <= PIECE
+        listed = [entry.path for entry in filelist.parse("".join(lines).encode())]
+        assert listed == [b"a", b"b", b"b/c"]
 
 
 @pytest.mark.skipif(not shutil.which("tar"), reason="GNU tar is not installed")
