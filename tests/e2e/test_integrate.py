@@ -481,13 +481,18 @@ def test_bisect_runs_the_command_in_the_sandbox(tmp_path: Path) -> None:
         'inputs = { source = "source" }\nrun = "cp /inputs/source/* $out/"\n',
     )
     demo.run("lock")
-    document = demo.json("integrate", "rel.lib", "--bisect", "test ! -e f3.txt")
+    command = "test ! -e f3.txt || { echo f3 is here; exit 1; }"
+    document = demo.json("integrate", "rel.lib", "--bisect", command)
     assert document["first_bad"] == 3
     assert document["runs"][0] == {"heads": 4, "passed": False}
-    again = demo.run("integrate", "rel.lib", "--bisect", "test ! -e f3.txt")
-    assert "PR #3" in again.out
+    assert document["tail"] == ["f3 is here"]
+    again = demo.run("integrate", "rel.lib", "--bisect", command)
+    assert "PR #3\n    f3 is here" in again.out
     never = demo.run("--json", "integrate", "rel.lib", "--bisect", "true", status=9)
     assert never.error["code"] == "E-BISECT"
+    always = demo.run("--json", "integrate", "rel.lib", "--bisect", "no-such-tool", status=9)
+    assert always.error["code"] == "E-BISECT"
+    assert "no-such-tool" in str(always.error["facts"]["tail"])
 
 
 def test_the_bisect_command_is_data_not_a_recipe_of_ours(tmp_path: Path) -> None:
@@ -510,10 +515,10 @@ def test_the_bisect_command_is_data_not_a_recipe_of_ours(tmp_path: Path) -> None
 
     root = graph.add(Derivation("root", "fetch", fixed=FixedOutput("tree", tree=Digest("0" * 64))))
     spec = IntegrationSpec(Strategy.MERGE, oid)
-    passes = probe(
+    trial = probe(
         graph, Input("r", root, at="/"), command, {"kind": "git", "url": "/x"}, {oid: spec}, realize
     )
-    assert passes(oid)
+    assert trial(oid) is None
     assert seen[0].env["PROBE"] == command
     assert command not in seen[0].argv
     assert replace(spec, base=oid) == spec

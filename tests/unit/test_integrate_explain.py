@@ -292,12 +292,17 @@ def test_bisect_finds_the_first_head_that_fails(origin: Origin, bad: int) -> Non
     with opened(origin.path) as repository:
         done = integrate(repository, spec)
 
-        def passes(tree: GitOid) -> bool:
+        def trial(tree: GitOid) -> ReprobuildError | None:
             runs.append(tree)
-            return repository.entry(tree, f"f{bad}".encode()) is None
+            there = repository.entry(tree, f"f{bad}".encode()) is not None
+            failure = ReprobuildError("E-BUILD-FAILED", "no", tail=[tree.hex], drv="x")
+            return failure if there else None
 
-        found = bisect(spec, done, passes)
+        found = bisect(spec, done, trial)
     assert found.number == bad
+    # what is shown is how it failed with that head, not with some later one
+    assert found.document()["tail"] == [done.tips[bad - 1].hex]
+    assert "drv" not in found.document()
     assert len(runs) == len(set(runs)) <= 5
 
 
@@ -307,10 +312,14 @@ def test_bisect_refuses_commands_that_tell_nothing(origin: Origin) -> None:
     spec = merge_spec(origin, base, 1)
     with opened(origin.path) as repository:
         done = integrate(repository, spec)
-    for answer in (True, False):
-        with pytest.raises(ReprobuildError) as caught:
-            bisect(spec, done, lambda tree, answer=answer: answer)  # type: ignore[misc]
-        assert caught.value.code == "E-BISECT"
+    failure = ReprobuildError("E-BUILD-FAILED", "no", log="/log", tail=["no such command"])
+    with pytest.raises(ReprobuildError) as caught:
+        bisect(spec, done, lambda tree: None)
+    assert (caught.value.code, caught.value.facts) == ("E-BISECT", {})
+    with pytest.raises(ReprobuildError) as caught:
+        bisect(spec, done, lambda tree: failure)
+    assert caught.value.code == "E-BISECT"
+    assert caught.value.facts == {"log": "/log", "tail": ["no such command"]}
 
 
 def test_a_base_is_found_by_the_tree(origin: Origin) -> None:

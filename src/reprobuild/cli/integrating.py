@@ -215,7 +215,7 @@ class Question:
             return self.app.building.realizer(grade).realize(graph, [target], Wishes(grade, limits))
 
         assert done.base_tree is not None
-        passes = probe(
+        trial = probe(
             graph,
             root_of(graph, start),
             command,
@@ -224,13 +224,16 @@ class Question:
             realize,
         )
         with self.app.store.lease():
-            found = bisect(subject.spec, done, passes)
+            found = bisect(subject.spec, done, trial)
         if self.app.json:
             click.echo(json.dumps(found.document(), indent=2))
         else:
             for heads, passed in found.runs:
                 click.echo(f"with {heads} heads: {'passes' if passed else 'fails'}")
             click.echo(f"the first head with which it fails: PR #{found.number}")
+            tail = found.failure.facts.get("tail")
+            for line in tail if isinstance(tail, list) else ():
+                click.echo(f"    {line}")
         return 0
 
 

@@ -15,7 +15,7 @@ from reprobuild.core.integration.model import Integration, IntegrationSpec, Stra
 from reprobuild.core.integration.moved import MovedHead, both_sides, moved_heads
 from reprobuild.core.integration.strategies import Stack, integrate
 from reprobuild.engine.gitport import SourceRepositories
-from reprobuild.errors import ReprobuildError
+from reprobuild.errors import Fact, ReprobuildError
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,45 +108,67 @@ def _with_range_diff(
     return replace(moved, range_diff=text)
 
 
+Trial = Callable[[GitOid], ReprobuildError | None]
+"""How a command fails on an integration tree; None where it passes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The first head with which the command fails; `runs` is (heads applied, passed) in order."""
+    """The first head with which the command fails; `runs` is (heads applied, passed) in order.
+
+    `failure` is how it fails there, with the log of it among the facts.
+    """
 
     number: int
     runs: tuple[tuple[int, bool], ...]
+    failure: ReprobuildError
 
     def document(self) -> dict[str, object]:
         """The plain form."""
         return {
             "first_bad": self.number,
             "runs": [{"heads": heads, "passed": passed} for heads, passed in self.runs],
+            **_said(self.failure),
         }
 
 
-def bisect(spec: IntegrationSpec, done: Integration, passes: Callable[[GitOid], bool]) -> Culprit:
-    """The first head with which `passes` says no, by halving; each tree is tried once.
+def bisect(spec: IntegrationSpec, done: Integration, trial: Trial) -> Culprit:
+    """The first head with which `trial` fails, by halving; each tree is tried once.
 
     Raises E-BISECT when it fails on the base already, or passes on the whole stack.
     """
     if spec.strategy is Strategy.PINNED_BRANCH or not spec.heads or done.base_tree is None:
         raise ReprobuildError("E-USAGE", "there is no stack of heads to bisect")
     trees = [done.base_tree, *done.tips]
-    tried: dict[GitOid, bool] = {}
+    tried: dict[GitOid, ReprobuildError | None] = {}
     runs: list[tuple[int, bool]] = []
 
-    def good(count: int) -> bool:
+    def failure(count: int) -> ReprobuildError | None:
         tree = trees[count]
         if tree not in tried:
-            tried[tree] = passes(tree)
-            runs.append((count, tried[tree]))
+            tried[tree] = trial(tree)
+            runs.append((count, tried[tree] is None))
         return tried[tree]
 
     low, high = 0, len(spec.heads)
-    if good(high):
+    last = failure(high)
+    if last is None:
         raise ReprobuildError("E-BISECT", "the command passes with every head applied")
-    if not good(low):
-        raise ReprobuildError("E-BISECT", "the command fails on the base, before any head")
+    before = failure(low)
+    if before is not None:
+        error = ReprobuildError("E-BISECT", "the command fails on the base, before any head")
+        error.facts |= _said(before)
+        raise error
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if good(middle) else (low, middle)
-    return Culprit(spec.heads[high - 1].number, tuple(runs))
+        found = failure(middle)
+        if found is None:
+            low = middle
+        else:
+            high, last = middle, found
+    return Culprit(spec.heads[high - 1].number, tuple(runs), last)
+
+
+def _said(failure: ReprobuildError) -> dict[str, Fact]:
+    """What a failed trial left to read."""
+    return {key: failure.facts[key] for key in ("log", "tail") if key in failure.facts}

@@ -11,6 +11,7 @@ from reprobuild.core.encoding import Value
 from reprobuild.core.graph import Graph
 from reprobuild.core.integration.model import IntegrationSpec
 from reprobuild.core.sandboxenv import base_environment
+from reprobuild.engine.integrate import Trial
 from reprobuild.errors import ReprobuildError
 
 SCRIPT = """\
@@ -47,8 +48,8 @@ def probe(
     origin: Mapping[str, Value],
     trees: Mapping[GitOid, IntegrationSpec],
     realize: Callable[[Graph, Digest], object],
-) -> Callable[[GitOid], bool]:
-    """A function that says whether `command` passes on an integration tree.
+) -> Trial:
+    """A function that says how `command` fails on an integration tree; None where it passes.
 
     Every trial is a derivation like any other: sandboxed, logged, and on record, so that a second
     bisection over the same trees runs nothing. `trees` says how each tree is come by. Failures
@@ -57,7 +58,7 @@ def probe(
 
     place = {k: v for k, v in origin.items() if k in ("kind", "url", "path", "ref")}
 
-    def passes(tree: GitOid) -> bool:
+    def tried(tree: GitOid) -> ReprobuildError | None:
         source = Derivation(
             "bisect.source",
             "fetch",
@@ -77,10 +78,10 @@ def probe(
         except ReprobuildError as error:
             if error.code not in FAILED:
                 raise
-            return False
-        return True
+            return error
+        return None
 
-    return passes
+    return tried
 
 
 def prefixes(
