@@ -72,6 +72,25 @@ def test_collection_by_policy(realized: Demo) -> None:
     realized.verify()
 
 
+def test_what_an_out_link_leads_to_is_kept_while_it_does(realized: Demo, tmp_path: Path) -> None:
+    link = tmp_path / "result"
+    realized.component("notes", "echo first > $out/first")
+    realized.run("realize", "demo.notes", "--out-link", str(link))
+    realized.component("notes", "echo other > $out/other")
+    realized.run("realize")
+    realized.run("realize", "demo.notes")
+    realized.run("store", "gc")
+    assert (link / "first").read_bytes() == b"first\n"
+    link.rename(tmp_path / "elsewhere")
+    target = (tmp_path / "elsewhere").readlink()
+    realized.run("store", "gc", "--dry-run")
+    assert target.exists()
+    realized.run("store", "gc")
+    assert not target.exists()
+    assert not any(r.startswith("out-link") for r in realized.json("store", "roots")["roots"])
+    realized.verify()
+
+
 def test_repair_rebuilds_what_this_project_makes(realized: Demo) -> None:
     before = realized.json("realize")
     roots = realized.json("store", "roots")["roots"]

@@ -73,7 +73,7 @@ def roots(app: App, /, remove: tuple[str, ...]) -> None:
         )
     for name in remove:
         app.store.remove_root(name)
-        app.store.remove_root(f"{name}=result")  # the remembered answer keeps the same
+        app.store.remove_root(f"{name}=result")  # what is remembered of it
     names = app.store.roots()
     if app.json:
         click.echo(json.dumps({"roots": names}, indent=2))

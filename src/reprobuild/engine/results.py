@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,16 @@ def keep_document(chosen: Mapping[Digest, Record], extra: Mapping[str, Value]) -
     records = sorted({f"{r.action.hex}/{r.digest.hex}" for r in chosen.values()})
     drvs = sorted(d.hex for d in chosen)
     return encode({**extra, "keep": {"drvs": drvs, "records": records, "trees": trees}})
+
+
+def link_root(link: Path, target: str, tree: str) -> tuple[str, bytes]:
+    """Name and document of the root that keeps `tree` while the out-link leads to `target`."""
+    document: dict[str, Value] = {
+        "keep": {"drvs": [], "records": [], "trees": [tree.removeprefix(Digest.PREFIX)]},
+        "link": str(link),
+        "target": target,
+    }
+    return f"out-link:{Digest.of(os.fsencode(link)).short}", encode(document)
 
 
 def memo(

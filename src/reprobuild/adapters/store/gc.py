@@ -88,7 +88,11 @@ def collect(
         locks.sole(layout.directory("locks") / "store", wait=wait),
         durable.writing(layout.root, "while collecting"),
     ):
-        live = mark(layout, roots)
+        stale = roots.stale_links()
+        if not dry_run:
+            for name in stale:
+                roots.remove(name)
+        live = mark(layout, roots, stale)
         young = 0
         if policy.older_than is not None:
             young = keep_young(layout, live, time.time(), policy.older_than)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,15 +53,16 @@ def _raw(name: str) -> bytes:
         return b""
 
 
-def mark(layout: Layout, roots: Roots) -> Live:
-    """Follows every root; raises E-STORE-ROOT, E-STORE-MISSING or E-STORE-DAMAGED.
+def mark(layout: Layout, roots: Roots, ignored: Collection[str] = ()) -> Live:
+    """Follows every root but the ignored; raises E-STORE-ROOT, E-STORE-MISSING, E-STORE-DAMAGED.
 
     A record that says something else than a live one of its action lives, too, and so does what
     was set aside (quarantine.py): a disagreement is settled by people, not by collection.
     """
     live = Live()
     for name in roots.names():
-        mark_root(layout, roots, name, live)
+        if name not in ignored:
+            mark_root(layout, roots, name, live)
     for action in {action for action, _ in live.records}:
         _disagreeing(layout, live, action)
     for action_dir in listing(str(layout.directory(QUARANTINE))):

@@ -21,6 +21,10 @@ from reprobuild.errors import ReprobuildError
 MEMO_ROOT = "=result"
 """Ends the name of a root that remembers an answer; one that no longer holds is of no use."""
 
+OUT_LINK = "out-link:"
+"""Begins the name of a root that keeps what a link outside the store leads to, while it does; its
+document names both (`link`, `target`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Keep:
@@ -67,6 +71,21 @@ class Roots:
     def path(self, name: str) -> Path:
         """A root's file."""
         return self._home / file_name(name)
+
+    def stale_links(self) -> list[str]:
+        """Roots of out-links that are gone, or lead elsewhere by now."""
+        stale: list[str] = []
+        for name in self.names():
+            if name.startswith(OUT_LINK):
+                document = decode(self.read(name) or b"")
+                link = document.get("link") if isinstance(document, dict) else None
+                target = document.get("target") if isinstance(document, dict) else None
+                try:
+                    if isinstance(link, str) and os.readlink(link) != target:
+                        stale.append(name)
+                except OSError:
+                    stale.append(name)
+        return stale
 
     def forget_answers(self) -> None:
         """Removes the remembered answers: the next run looks for itself."""
