@@ -105,7 +105,9 @@ def release(home: Path, files: Mapping[str, str], oid: str, objects: Mapping[str
 Reads = dict[int, list[str]]
 
 
-def touches(tmp_path: Path, changed: Reads, objects: Mapping[str, str]) -> dict[int, Touch]:
+def touches(
+    tmp_path: Path, changed: Reads, objects: Mapping[str, str], *, readable: bool = True
+) -> dict[int, Touch]:
     """By head, what its files (by head, in `changed`) touch."""
     before = dict.fromkeys(("a", "b", "docs", "whole"), "1")
     new = {**OLD, **{path: OLD.get(path, "") + "x\n" for ps in changed.values() for path in ps}}
@@ -124,9 +126,8 @@ def touches(tmp_path: Path, changed: Reads, objects: Mapping[str, str]) -> dict[
     source = next(key for key, c in graph.changes.items() if any(c.fixed))
     cause = Cause("source:k", "source", "", "k", nodes=[source])
 
-    def reads_of(side: Loaded) -> ReadSets:
-        assert side.store is not None
-        return ReadSets(side.store)
+    def reads_of(side: Loaded) -> ReadSets | None:
+        return ReadSets(side.store) if readable and side.store is not None else None
 
     reach = Reach((one.loaded, two.loaded), graph, outputs, reads_of)
     return reach.touches(cause, files, sorted({*changed, 99}))
@@ -163,6 +164,12 @@ def test_too_many_compiles_are_touched_by_all(
     monkeypatch.setattr(diff_reach, "MAX_READ", 0)
     found = touches(tmp_path, {1: ["csrc/a.cuh"]}, {})
     assert found[1].units == ("k.module:a.cu", "k.module:b.cu")
+
+
+def test_compiles_whose_trees_are_not_at_hand_are_not_spoken_of(tmp_path: Path) -> None:
+    found = touches(tmp_path, {1: ["csrc/a.cuh"]}, {}, readable=False)
+    assert {"k.module:a.cu", "k.module:b.cu"} <= set(found[1].keys)
+    assert (found[1].units, found[1].narrowed, found[1].told) == ((), 0, False)
 
 
 def test_heads_that_were_not_told_apart_have_no_reach_of_their_own(tmp_path: Path) -> None:

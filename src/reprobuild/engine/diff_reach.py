@@ -59,6 +59,9 @@ class Reach:
     _reads: dict[tuple[str, int], Mapping[str, frozenset[bytes]] | None] = field(
         default_factory=dict
     )
+    _inputs: dict[tuple[int, str], tuple[Derivation, Mapping[str, InputContent]] | None] = field(
+        default_factory=dict
+    )
     _readers: tuple[Reads | None, Reads | None] = (None, None)
 
     def __post_init__(self) -> None:
@@ -85,7 +88,7 @@ class Reach:
         names = [path.encode("utf-8", "surrogateescape") for path in paths]
         keys: dict[str, None] = {}
         units: list[str] = []
-        narrowed = 0
+        narrowed, blind = 0, False
         for key, change in self.graph.changes.items():  # inputs come before what uses them
             if change.builder in DESCRIBING or (key in sources and paths):
                 keys[key] = None
@@ -93,11 +96,23 @@ class Reach:
             given = self._given(change, sources)
             is_unit = any(asked is not None for _, _, asked in given)
             narrowed += is_unit
+            blind = blind or (is_unit and not self._at_hand(key, change))
             if self._by_source(key, change, given, names) or self._by_build(change, keys, sources):
                 keys[key] = None
                 if is_unit:
                     units.append(key)
+        # where what a compile was given is not at hand, nothing is said of compiles
+        if blind:
+            return Touch(tuple(keys), told=False)
         return Touch(tuple(keys), tuple(units), narrowed)
+
+    def _at_hand(self, key: str, change: NodeChange) -> bool:
+        """Whether the trees that a compile is given are known on every side that has it."""
+        return all(
+            self._readers[number] is not None and self._contents(number, drv) is not None
+            for number, drv in enumerate((change.old, change.new))
+            if drv
+        )
 
     def _by_build(self, change: NodeChange, keys: Mapping[str, None], sources: set[str]) -> bool:
         """Whether something that it uses was touched, and came out differently."""
@@ -157,29 +172,39 @@ class Reach:
                 self._reads[place] = None
             else:
                 drv = change.new if number else change.old
-                self._reads[place] = self._look(self.sides[number], self._readers[number], drv)
+                given, reader = self._contents(number, drv), self._readers[number]
+                self._reads[place] = None
+                if given is not None and reader is not None:
+                    self._reads[place] = reader.reads(*given)
         return self._reads[place]
 
-    def _look(
-        self, side: Loaded, reader: Reads | None, drv: str
-    ) -> Mapping[str, frozenset[bytes]] | None:
-        if reader is None or side.graph is None or side.store is None:
+    def _contents(
+        self, number: int, drv: str
+    ) -> tuple[Derivation, Mapping[str, InputContent]] | None:
+        """A derivation with what its inputs came out as; None where one is not at hand."""
+        if (number, drv) not in self._inputs:
+            self._inputs[number, drv] = _contents(self.sides[number], drv)
+        return self._inputs[number, drv]
+
+
+def _contents(side: Loaded, drv: str) -> tuple[Derivation, Mapping[str, InputContent]] | None:
+    if side.graph is None or side.store is None:
+        return None
+    derivation = side.graph.nodes.get(Digest(drv))
+    if derivation is None:
+        return None
+    inputs: dict[str, InputContent] = {}
+    for entry in derivation.inputs:
+        tree = side.output(entry.drv.hex, entry.output)
+        if not tree or not side.store.contains(Digest(tree)):
             return None
-        derivation = side.graph.nodes.get(Digest(drv))
-        if derivation is None:
+        try:
+            inputs[entry.name] = input_content(side.store, entry, Digest(tree), derivation.name)
+        except ReprobuildError as error:
+            if error.code != "E-INPUT-PATH":
+                raise
             return None
-        inputs: dict[str, InputContent] = {}
-        for entry in derivation.inputs:
-            tree = side.output(entry.drv.hex, entry.output)
-            if not tree or not side.store.contains(Digest(tree)):
-                return None
-            try:
-                inputs[entry.name] = input_content(side.store, entry, Digest(tree), derivation.name)
-            except ReprobuildError as error:
-                if error.code != "E-INPUT-PATH":
-                    raise
-                return None
-        return reader.reads(derivation, inputs)
+    return derivation, inputs
 
 
 def _below(place: bytes, names: Sequence[bytes]) -> Iterator[bytes]:

@@ -119,6 +119,7 @@ def pull_requests(found: Comparison) -> list[dict[str, Value]]:
         for number, what, commit, title in heads:
             touch = found.touches.get((name, number))
             reach = reached(found, causes.get(name), touch)
+            apart = touch is not None and touch.told
             row: dict[str, Value] = {
                 "change": what,
                 "component": name,
@@ -129,7 +130,7 @@ def pull_requests(found: Comparison) -> list[dict[str, Value]]:
                 "documents": list(documents_of(found, name)),
                 "files": None,
                 "labels": sorted(k for k in found.labels if f".{name}." in k),
-                "shared_with": [] if touch is not None else [n for n, *_ in heads if n != number],
+                "shared_with": [n for n, *_ in heads if n != number and not apart],
                 "tree_unchanged": same,
                 "units": _units(found, touch),
             }

@@ -107,11 +107,13 @@ class ContentDiff:
 @dataclass(frozen=True, slots=True)
 class Touch:
     """What one head's files reach: keys of the graph's changes, those among them that are compiles
-    of what they could read, and of how many such compiles."""
+    of what they could read, and of how many such compiles. Where it could not be told what these
+    read, every head reaches all of them."""
 
     keys: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
     narrowed: int = 0
+    told: bool = True
 
 
 @dataclass(slots=True)
