@@ -170,8 +170,8 @@ def _realize(
             app.store.set_root(store_root, keep_document(kept, {"answer": answer}))
         if plain:
             app.store.set_root(*memo(app.flake_dir, names, watched, answer, key))
-    if options["out_link"]:
-        _link(app, Path(options["out_link"]), answer)
+        if options["out_link"]:
+            _link(app, Path(options["out_link"]), answer)
     if again:
         compared = compare(done.chosen, known)
         answer["compared"] = compared.document()
@@ -328,7 +328,11 @@ def _dry_run(plan: Any, graph: Any) -> dict[str, Any]:
 
 
 def _link(app: App, path: Path, answer: Mapping[str, Any]) -> None:
-    target = next(iter(answer["outputs"].values()))["path"]
+    from reprobuild.engine.results import link_root
+
+    output = next(iter(answer["outputs"].values()))
+    target = output["path"]
+    app.store.set_root(*link_root(path.absolute(), target, output["tree"]))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.symlink_to(target)
