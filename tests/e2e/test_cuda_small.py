@@ -6,6 +6,7 @@ Takes the toolkit from the store that REPROBUILD_TEST_STORE names, else makes on
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -89,9 +90,11 @@ def project(tmp_path: Path) -> Project:
         flake.write(FLAKE)
     (directory / "derivations/small.toml").write_text(COMPONENT)
     source = directory / "small"
+    # A store that is used again knows what earlier runs compiled.
+    mark = f"// {secrets.token_hex(8)}\n"
     for name, text in FILES.items():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text(text)
+        (source / name).write_text(mark + text)
     given = os.environ.get("REPROBUILD_TEST_STORE")
     command = Command(directory, Path(given) if given else tmp_path / "store")
     command.run("lock", "--update", "small")

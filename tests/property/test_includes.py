@@ -72,9 +72,11 @@ def trees(draw: st.DrawFn) -> dict[str, Given]:
 @settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=False
 )
-@given(trees())
-def test_the_cut_root_is_the_whole_one_to_a_compiler(files: dict[str, Given]) -> None:
-    made = cut(files)
+@given(trees(), st.sampled_from((b"exit 0\n", b"exit 1\n")))
+def test_the_cut_root_is_the_whole_one_to_a_compiler(
+    files: dict[str, Given], search: bytes
+) -> None:
+    made = cut(files, search=search)
     event("whole" if made.note else "cut")
     event(f"accepted: {preprocessed(made, made.whole)[0]}")
     check_equal(made)

@@ -44,24 +44,28 @@ def cut(
     *,
     starts: Sequence[str] = (),
     defines: Sequence[str] = (),
+    search: bytes = b"exit 0\n",
 ) -> Cut:
-    """Cuts a tree as a cuda-module would."""
+    """Cuts a tree as a cuda-module would. `search` is what the compiler said of its own list of
+    directories: here, that there are no more than those of the command line."""
     content = MemoryStore()
     whole = make(content, files)
-    one = Digest.of(b"source")
+    one, two = Digest.of(b"source"), Digest.of(b"search")
     derivation = Derivation(
         "m:main.cu",
         "sandbox",
-        (Input("source", one, at="/inputs/source"),),
+        (Input("source", one, at="/inputs/source"), Input("search", two, at="/search")),
         argv=("cc",),
         narrow={
             "defines": list(defines),
             "directories": ["/inputs/source/one", "/inputs/source/two", "/inputs/source/two/sub"],
             "inputs": ["source"],
+            "search": "search",
             "starts": [f"/inputs/source/{unit}", *starts],
         },
     )
-    inputs = {"source": InputContent(whole)}
+    told = make(content, {"directories": search})
+    inputs = {"source": InputContent(whole), "search": InputContent(told)}
     narrowed = Narrower(content).narrow(derivation, inputs)
     return Cut(content, whole, narrowed.inputs["source"].digest, narrowed.note)
 

@@ -130,7 +130,7 @@ def test_what_a_unit_says_is_the_units_alone() -> None:
     assert "/inputs/steps/made/gen.cu" in second.argv
     assert "--frandom-seed=steps.made/gen.cu" in second.argv
     assert (first.hints.memory, second.hints.memory) == (3000 * 2**20, 7000 * 2**20)
-    assert {i.at for i in second.inputs} == {"/", "/cuda", "/inputs/steps/made"}
+    assert {i.at for i in second.inputs} == {"/", "/cuda", "/inputs/steps/made", "/search"}
 
 
 def test_what_narrowing_starts_at() -> None:

@@ -25,7 +25,7 @@ from reprobuild.core.graph import Graph
 from reprobuild.core.kinds.context import Located
 from reprobuild.core.kinds.cuda_module import cuda_module
 from reprobuild.core.kinds.imageroot import root_of
-from reprobuild.core.kinds.labels import ComponentFacts
+from reprobuild.core.kinds.labels import ComponentFacts, SourceFacts
 from reprobuild.core.kinds.python_wheel import python_wheel
 from reprobuild.core.kinds.script import script
 from reprobuild.core.kinds.template import template
@@ -36,7 +36,7 @@ from reprobuild.core.reference import Ref
 from reprobuild.engine.imageplan import ImagePlan, component_layer, plan_image
 from reprobuild.engine.listing import Lister, Listing, listed
 from reprobuild.engine.openness import not_as_published, open_error
-from reprobuild.engine.sourcefacts import source_facts
+from reprobuild.engine.sourcefacts import integrated_facts, plain_facts
 from reprobuild.errors import ReprobuildError
 
 
@@ -294,7 +294,7 @@ class Evaluator:
             name=component,
             version=self.version(component),
             drv=self.component(component).drv,
-            source=source_facts(self, component),
+            source=self._source_facts(component),
             paths=[place.to for place in image.place] if image else [],
             cuda=image.cuda if image else (),
             archs=sorted(archs),
@@ -302,6 +302,13 @@ class Evaluator:
             licence=spec.licence,
             modified=image.modified if image else {},
         )
+
+    def _source_facts(self, component: str) -> SourceFacts | None:
+        wanted = self.output.sources.get(component)
+        if wanted is None:
+            return plain_facts(self.flake, self.lock, self.components[component].input)
+        pin = self.pinned.sources.get(component)
+        return integrated_facts(self.flake, wanted, pin) if pin is not None else None
 
     def version(self, component: str) -> str:
         """The stated version, else that of the component's only package."""

@@ -41,8 +41,8 @@ class Mounts:
         return behind.entries if behind is not None else (place,)
 
     def directory_at(self, absolute: bytes) -> Place | None:
-        """The directory at an absolute path, where no link is on the way."""
-        place = place_of(self.index, absolute)
+        """The directory to which an absolute path leads, through links and `..` too."""
+        place = _Way(self).follow(absolute)
         return place if place in self.directories else None
 
 
@@ -97,8 +97,8 @@ class _Walk:
     def links(self) -> None:
         """Leads every link."""
         for link in self._links:
-            way = _Way(self)
-            found = way.follow(link)
+            way = _Way(self.mounts)
+            found = way.follow(self.mounts.index.absolute(link))
             blob = self.mounts.entries.get(found) if found is not None else None
             if found is not None and isinstance(blob, File):
                 self.mounts.index.add(link, blob.digest)
@@ -119,15 +119,15 @@ class _Walk:
 class _Way:
     """One way through links, as Linux walks it."""
 
-    walk: _Walk
+    mounts: Mounts
     links: list[Place] = field(default_factory=list)
     directories: list[Place] = field(default_factory=list)
 
-    def follow(self, start: Place) -> Place | None:
+    def follow(self, absolute: bytes) -> Place | None:
         """The file or directory where a path ends; None where it leads nowhere."""
-        mounts, index = self.walk.mounts, self.walk.mounts.index
+        mounts, index = self.mounts, self.mounts.index
         here: list[bytes] = []
-        todo = index.absolute(start).split(b"/")[::-1]
+        todo = absolute.split(b"/")[::-1]
         place: Place = (0, b"")
         while todo:
             part = todo.pop()
@@ -155,4 +155,4 @@ class _Way:
 
     def _leads_to_mount(self, absolute: bytes) -> bool:
         """Whether a directory is there because something is mounted below it."""
-        return any(at.startswith(absolute + b"/") for at in self.walk.mounts.index.at)
+        return any(at.startswith(absolute + b"/") for at in self.mounts.index.at)

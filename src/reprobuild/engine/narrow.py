@@ -19,13 +19,17 @@ from reprobuild.core.derivation import Derivation, InputContent
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
 from reprobuild.core.includes.closure import Closure, close
+from reprobuild.core.includes.index import Place, Search
 from reprobuild.core.includes.scan import Definition, Scan, decode, encode, scan
+from reprobuild.core.kinds.cuda_search import FILE
+from reprobuild.core.tree import File
 from reprobuild.core.treebuilder import TreeBuilder
 from reprobuild.engine.mounts import Mounts, index_mounts
 from reprobuild.ports import ContentReader, ContentStore
 
 _MAX_SCANNED = 64 * 2**20
 """Bytes of a file that is looked into; a larger one that could be included needs whole trees."""
+_MAX_LIST = 2**20
 
 
 class ScanMemo(Protocol):
@@ -99,7 +103,9 @@ class ReadSets:
         """The trees as an index, the number of each input's tree in it, and the set."""
         mounts, numbers = self._indexed(derivation, inputs)
         starts = [text.encode() for text in cast("Sequence[str]", asked["starts"])]
-        closure = close(mounts.index, starts, self._scan, _defines(asked))
+        search, directories = self._search(asked, mounts, inputs)
+        closure = close(mounts.index, starts, self._scan, _defines(asked), search)
+        closure.directories |= directories
         self.memo.put(self._fresh)
         self._fresh = {}
         return mounts, numbers, closure
@@ -121,6 +127,37 @@ class ReadSets:
                 self._fresh[blob] = encode(found)
             self._scans[blob] = found
         return found
+
+    # -- searching ---------------------------------------------------------------------------
+
+    def _search(
+        self, asked: Mapping[str, Value], mounts: Mounts, inputs: Mapping[str, InputContent]
+    ) -> tuple[Search | None, set[Place]]:
+        """The compiler's list of directories, where all of it is known, and those on it that must
+        be there: a directory that is not is left out of the list."""
+        stated = [text.encode() for text in cast("Sequence[str]", asked.get("directories", ()))]
+        own = self._listed(asked, inputs)
+        places = {mounts.directory_at(path) for path in (*stated, *(own or ()))} - {None}
+        found = cast("set[Place]", places)
+        if own is None:
+            return None, found
+        return Search(frozenset(mounts.index.absolute(p).rstrip(b"/") for p in found)), found
+
+    def _listed(
+        self, asked: Mapping[str, Value], inputs: Mapping[str, InputContent]
+    ) -> list[bytes] | None:
+        """What the toolchain's compiler said (core/kinds/cuda_search.py); None where it did not."""
+        name = cast("str | None", asked.get("search"))
+        if name is None:
+            return None
+        file = self.content.tree(inputs[name].digest).get(FILE.encode())
+        if not isinstance(file, File):
+            return None
+        with self.content.open_blob(file.digest) as stream:
+            lines = stream.read(_MAX_LIST).splitlines()
+        if lines[-1:] != [b"exit 0"]:
+            return None
+        return [line for line in lines[:-1] if line.startswith(b"/")]
 
     # -- indexing ----------------------------------------------------------------------------
 
@@ -169,10 +206,6 @@ class Narrower:
         if closure.unresolved:
             names = ", ".join(sorted(_shown(text) for text in closure.unresolved)[:5])
             return Narrowed(inputs, note=f"whole trees: cannot tell what is read by {names}")
-        for text in cast("Sequence[str]", asked.get("directories", ())):
-            found = mounts.directory_at(text.encode())
-            if found is not None:
-                closure.directories.add(found)
         cut = dict(inputs)
         for name in cast("Sequence[str]", asked["inputs"]):
             if not inputs[name].is_file:

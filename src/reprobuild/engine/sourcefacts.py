@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from reprobuild.core.flake import FixtureInput, GitInput
+from reprobuild.core.flake import FixtureInput, Flake, GitInput, Source
 from reprobuild.core.kinds.labels import SourceFacts
-from reprobuild.core.lock import GitPin
-
-if TYPE_CHECKING:
-    from reprobuild.engine.evaluate import Evaluator
+from reprobuild.core.lock import GitPin, Lock, PinnedSource
 
 
-def source_facts(evaluator: Evaluator, component: str) -> SourceFacts | None:
-    """Base, heads and trees of a component in an output; None where it has no pinned source."""
-    wanted = evaluator.output.sources.get(component)
-    if wanted is None:
-        return _plain(evaluator, component)
-    pin = evaluator.pinned.sources.get(component)
-    if pin is None:
-        return None
-    declared = evaluator.flake.inputs[wanted.input]
+def integrated_facts(flake: Flake, wanted: Source, pin: PinnedSource) -> SourceFacts:
+    """Base, heads and trees of a source that an output integrates."""
     titles = {head.number: head.title for head in wanted.heads}
     return SourceFacts(
-        repository=_repository(declared),
+        repository=_repository(flake.inputs[wanted.input]),
         ref=pin.base_ref,
         base=pin.base,
         tree=pin.tree,
@@ -35,12 +23,12 @@ def source_facts(evaluator: Evaluator, component: str) -> SourceFacts | None:
     )
 
 
-def _plain(evaluator: Evaluator, component: str) -> SourceFacts | None:
-    name = evaluator.components[component].input
-    pin = evaluator.lock.inputs.get(name) if evaluator.lock and name else None
+def plain_facts(flake: Flake, lock: Lock | None, name: str | None) -> SourceFacts | None:
+    """A git input as it is; None for any other, and for none."""
+    pin = lock.inputs.get(name) if lock and name else None
     if name is None or not isinstance(pin, GitPin):
         return None
-    return SourceFacts(_repository(evaluator.flake.inputs[name]), pin.ref, pin.rev, pin.tree)
+    return SourceFacts(_repository(flake.inputs[name]), pin.ref, pin.rev, pin.tree)
 
 
 def _repository(declared: object) -> str:

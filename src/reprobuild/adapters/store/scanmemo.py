@@ -14,7 +14,7 @@ from pathlib import Path
 
 from reprobuild.core.digest import Digest
 
-VERSION = 4
+VERSION = 5
 """Moves when core/includes/scan.py finds other things in the same text."""
 
 

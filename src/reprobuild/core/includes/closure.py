@@ -1,8 +1,10 @@
 """The files a translation unit could read, out of all that its sandbox would show.
 
-From the unit and what the compiler includes by itself, every operand is followed, and *every*
-file whose path ends in that operand is taken, in whichever directory it lies. So a file that would
-shadow another is in the set by construction, as is what another pass of the compiler would find.
+From the unit and what the compiler includes by itself, every operand is followed, and every file
+that it could name is taken: in each of the directories that are searched, and beside the file that
+asks. So a file that would shadow another is in the set by construction, as is what another pass of
+the compiler would find. Where a directory cannot be told (`..`, links, quotes made by a macro, a
+search of which the list is not known), *every* file counts whose path ends in the operand.
 
 The invariant that makes a compile in the cut root equal to one in the whole root: whatever path
 the preprocessor asks for, below whichever directory, is there in the one exactly when it is there
@@ -16,9 +18,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprobuild.core.digest import Digest
-from reprobuild.core.includes.index import FileIndex, Place
+from reprobuild.core.includes.index import FileIndex, Place, Search
 from reprobuild.core.includes.macros import operands, probed
-from reprobuild.core.includes.scan import Definition, Scan, asks_for_parameter
+from reprobuild.core.includes.scan import (
+    ANYWHERE,
+    QUOTED,
+    SEARCHED,
+    Definition,
+    Scan,
+    asks_for_parameter,
+)
 
 _PASTE = re.compile(rb"([\w$]*)\s*##\s*([\w$]*)")
 _PIECE = 3
@@ -41,14 +50,16 @@ def close(
     starts: Iterable[bytes],
     scan_of: Callable[[Digest], Scan],
     defines: Mapping[bytes, Sequence[Definition]],
+    search: Search | None = None,
 ) -> Closure:
-    """Follows operands from `starts` until nothing new turns up.
+    """Follows operands from `starts` (paths) until nothing new turns up.
 
-    `defines` are macros from the command line. Uses of macros are looked at again whenever the
-    set grew, since a definition found later may be the one that holds.
+    `search` is what is known of the directories that are searched. `defines` are macros from the
+    command line. Uses of macros are looked at again whenever the set grew, since a definition found
+    later may be the one that holds.
     """
-    walk = _Walk(index, scan_of, {n: list(d) for n, d in defines.items()})
-    queue = list(starts)
+    walk = _Walk(index, scan_of, {n: list(d) for n, d in defines.items()}, search)
+    queue = [ANYWHERE + start for start in starts]
     while queue:
         walk.follow(queue)
         queue = [operand for operand in walk.resolve() if operand not in walk.result.operands]
@@ -60,6 +71,7 @@ class _Walk:
     index: FileIndex
     scan_of: Callable[[Digest], Scan]
     known: dict[bytes, list[Definition]]
+    search: Search | None
     result: Closure = field(default_factory=Closure)
     taken: set[Digest] = field(default_factory=set)
     uses: set[bytes] = field(default_factory=set)
@@ -73,21 +85,38 @@ class _Walk:
             if operand in result.operands:
                 continue
             result.operands.add(operand)
-            if not self.index.can_tell(operand):
-                result.unresolved.add(operand)
-            places, directories = self.index.candidates(operand)
+            path = operand[1:]
+            if not self.index.can_tell(path):
+                result.unresolved.add(path)
+            search = self.search if operand[:1] == SEARCHED else None
+            places, directories = self.index.candidates(path, search)
             result.directories.update(directories)
-            for place in places:
-                if place not in result.files:
-                    result.files.add(place)
-                    queue += self._take(place)
+            self._take_all(places, queue)
+
+    def _take_all(self, places: Iterable[Place], queue: list[bytes]) -> None:
+        fresh = [place for place in places if place not in self.result.files]
+        while fresh:
+            place = fresh.pop()
+            if place in self.result.files:
+                continue
+            self.result.files.add(place)
+            for operand in self._take(place):
+                if operand[:1] != QUOTED:
+                    queue.append(operand)
+                elif self.search is None or not self.index.is_plain(operand[1:]):
+                    queue.append(ANYWHERE + operand[1:])
+                else:
+                    queue.append(SEARCHED + operand[1:])
+                    fresh += self.index.beside(place, operand[1:])
 
     def _take(self, place: Place) -> Sequence[bytes]:
+        """What a file asks for; its macros and their uses are noted when it is first seen."""
         blob = self.index.blobs[place]
-        if blob in self.taken:
-            return ()
-        self.taken.add(blob)
         found = self.scan_of(blob)
+        if blob in self.taken:
+            # Its twin elsewhere asked already, but for what lies beside it.
+            return [operand for operand in found.operands if operand[:1] == QUOTED]
+        self.taken.add(blob)
         if found.whole:
             self.result.unresolved.add(found.whole)
         for name, parameters, body in found.defines:

@@ -10,7 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from reprobuild.core.includes.scan import LONGEST, PROBE, TOO_LONG, WORD, Definition, closing
+from reprobuild.core.includes.scan import (
+    ANYWHERE,
+    LONGEST,
+    PROBE,
+    SEARCHED,
+    TOO_LONG,
+    WORD,
+    Definition,
+    closing,
+)
 
 Lookup = Callable[[bytes], Sequence[Definition]]
 """All definitions of a name; empty where there is none."""
@@ -40,7 +49,7 @@ def expand(text: bytes, lookup: Lookup) -> set[bytes] | None:
 
 
 def operands(text: bytes, lookup: Lookup, *, spaces: bool = True) -> set[bytes] | None:
-    """The paths that an operand made by macros can become; None where they cannot be told.
+    """The operands (`Scan.operands`) that macros can make; None where they cannot be told.
 
     A text that is no operand, once it is expanded, gives none: the preprocessor would refuse it
     (mostly it is a word of a comment), and a compile that is refused is tried again with whole
@@ -82,7 +91,8 @@ def _paths(text: bytes, lookup: Lookup, spaces: bool) -> set[bytes] | None:
     text = text.strip()
     if text[:1] == b'"':
         end = text.find(b'"', 1)
-        return {text[1:end]} if end > 1 else set()
+        # Beside which file it is looked for is not known of a macro.
+        return {ANYWHERE + text[1:end]} if end > 1 else set()
     if text[:1] != b"<":
         return set()
     path, closed, _ = text[1:].partition(b">")
@@ -95,8 +105,10 @@ def _paths(text: bytes, lookup: Lookup, spaces: bool) -> set[bytes] | None:
     bare = re.sub(rb"\s+", b"", path)
     gaps = len(re.findall(rb"\s+", path))
     if not gaps or not spaces:
-        return {bare}
-    return {bare, re.sub(rb"\s+", b" ", path), path.strip()} if gaps == 1 else None
+        return {SEARCHED + bare}
+    if gaps > 1:
+        return None
+    return {SEARCHED + p for p in (bare, re.sub(rb"\s+", b" ", path), path.strip())}
 
 
 def _expand(text: bytes, lookup: Lookup, hidden: frozenset[bytes], depth: int) -> set[bytes]:

@@ -19,6 +19,10 @@ Definition = tuple[tuple[bytes, ...] | None, bytes]
 WORD = re.compile(rb"[A-Za-z_$\x80-\xff][\w$\x80-\xff]*")
 PROBE = re.compile(rb"__has_(?:include(?:_next)?|embed)\b\s*\(?")
 
+SEARCHED, QUOTED, ANYWHERE = b"<", b'"', b"*"
+"""The first letter of an operand says where the compiler looks: in its list of directories, beside
+the file that asks and then in that list, or where it cannot be told."""
+
 _SPLICE = re.compile(rb"\\[ \t\v\f]*\r?\n")
 _RAW = rb'(?<![\w$])(?:u8|[uUL])?R"([^()\\\s"]{0,16})\(.*?\)\1"'
 # Tokens in which what looks like a comment, or like the beginning of a string, is none; and
@@ -56,10 +60,10 @@ _NO_CALLS = frozenset((b"defined", b"__is_identifier"))
 class Scan:
     """What one file may open, and what it defines.
 
-    `operands` are paths as written. `uses` are texts that become an operand once macros are
-    expanded; `calls` are calls in conditions, which may lead to a `__has_include`. `defines` are
-    all macros, as (name, parameters or None, body). `whole` says why the file's own text does not
-    tell all it opens, where that is so.
+    `operands` are paths as written, behind `SEARCHED` or `QUOTED`. `uses` are texts that become an
+    operand once macros are expanded; `calls` are calls in conditions, which may lead to a
+    `__has_include`. `defines` are all macros, as (name, parameters or None, body). `whole` says why
+    the file's own text does not tell all it opens, where that is so.
     """
 
     operands: tuple[bytes, ...] = ()
@@ -94,12 +98,12 @@ def scan(text: bytes) -> Scan:
         elif word in _INCLUDES:
             direct = _DIRECT.match(line)
             if direct is not None:
-                found.operands[(direct[1] or direct[2]).strip()] = None
+                found.operands[_marked(direct)] = None
             elif line.strip():
                 found.uses[line.strip()] = None
         elif word == b"pragma":
-            for bracketed, quoted in _OPERAND.findall(line):
-                found.operands[(bracketed or quoted).strip()] = None
+            for operand in _OPERAND.finditer(line):
+                found.operands[_marked(operand)] = None
         elif b"(" in line:
             _take_condition(line, found)
     whole = b""
@@ -109,6 +113,10 @@ def scan(text: bytes) -> Scan:
     return Scan(
         tuple(found.operands), tuple(found.uses), tuple(found.calls), tuple(found.defines), whole
     )
+
+
+def _marked(match: re.Match[bytes]) -> bytes:
+    return SEARCHED + match[1] if match[1] is not None else QUOTED + match[2]
 
 
 def without_comments(text: bytes) -> bytes:
@@ -149,7 +157,7 @@ def _take_probes(line: bytes, found: _Found, parameters: tuple[bytes, ...] | Non
         operand = line[probe.end() : closing(line, probe.end()) - 1].strip()
         direct = _DIRECT.match(operand)
         if direct is not None:
-            found.operands[(direct[1] or direct[2]).strip()] = None
+            found.operands[_marked(direct)] = None
         names = {p.removesuffix(b"...") or b"__VA_ARGS__" for p in parameters or ()}
         if not operand or names & set(WORD.findall(operand)):
             continue

@@ -10,6 +10,7 @@ from reprobuild.core.kinds import cuda_commands as commands
 from reprobuild.core.kinds.context import Located, StepContext, hints
 from reprobuild.core.kinds.cuda_check import cuda_check
 from reprobuild.core.kinds.cuda_flags import check_flags
+from reprobuild.core.kinds.cuda_search import AT, cuda_search
 from reprobuild.core.kinds.cuda_units import with_units
 from reprobuild.core.reference import Ref
 from reprobuild.core.sandboxenv import base_environment
@@ -30,8 +31,11 @@ def cuda_module(spec: CudaModuleStep, context: StepContext) -> Located:
         context.toolchain_cuda(spec.toolchain).input("cuda", commands.CUDA),
     )
     env = {**base_environment(), "PATH": f"{commands.CUDA}/bin:/usr/bin:/bin"}
+    search = cuda_search(spec, context, tools, env).input(_SEARCH, AT)
     objects = [
-        _unit(spec, unit, context, tools, env).input(f"unit-{index}", f"/inputs/objects/{index}")
+        _unit(spec, unit, context, (*tools, search), env).input(
+            f"unit-{index}", f"/inputs/objects/{index}"
+        )
         for index, unit in enumerate(spec.units)
     ]
     names = [f"{found.at}/{commands.OBJECT}" for found in objects]
@@ -97,6 +101,7 @@ def _mounts(refs: tuple[Ref, ...], context: StepContext) -> tuple[Input, ...]:
     return tuple(context.resolve(ref).input(str(ref), ref.place) for ref in kept)
 
 
+_SEARCH = "search"
 _IMPLICIT = ("stdc-predef.h",)
 _IMPLICIT_CUDA = (
     "cuda_runtime.h",
@@ -118,5 +123,6 @@ def _narrow(spec: CudaModuleStep, unit: Unit, mounts: list[str]) -> Value:
         "defines": [*spec.defines, *unit.defines],
         "directories": directories,
         "inputs": list(mounts),
+        "search": _SEARCH,
         "starts": starts,
     }
