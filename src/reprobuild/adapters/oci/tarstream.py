@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -42,46 +42,53 @@ class _Cutter:
     Each piece has memory of its own: others may still be at work on the earlier ones.
     """
 
-    __slots__ = ("_at", "_piece", "full")
+    __slots__ = ("_parts", "_size", "full")
 
     def __init__(self) -> None:
-        self._piece = bytearray(PIECE)
-        self._at = 0
-        self.full: list[bytearray] = []
+        self._parts: list[bytes | memoryview] = []
+        self._size = 0
+        self.full: list[bytes | bytearray] = []
 
     def put(self, data: bytes) -> None:
         """Appends `data`."""
-        end = self._at + len(data)
-        if end < PIECE:
-            self._piece[self._at : end] = data
-            self._at = end
-            return
-        rest = memoryview(data)
-        while rest:
-            room = self.room(len(rest))
-            room[:] = rest[: len(room)]
-            rest = rest[len(room) :]
-            self.filled(len(room))
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size >= PIECE:
+            whole = memoryview(b"".join(self._parts))
+            cuts = range(0, self._size - PIECE + 1, PIECE)
+            self.full += [bytes(whole[at : at + PIECE]) for at in cuts]
+            self._keep(whole[len(cuts) * PIECE :])
 
-    def room(self, most: int) -> memoryview:
-        """Where up to `most` bytes may be written next; `filled` is then told how many were."""
-        return memoryview(self._piece)[self._at : min(PIECE, self._at + most)]
+    def fill(self, size: int, read_into: Callable[[memoryview], int]) -> Iterator[None]:
+        """Appends `size` bytes, which `read_into` writes to where they belong, the number of them
+        at a time that it returns; after each time, others have a turn."""
+        piece, at = self._opened()
+        while size:
+            count = read_into(memoryview(piece)[at : min(PIECE, at + size)])
+            at += count
+            size -= count
+            if at == PIECE:
+                self.full.append(piece)
+                piece, at = bytearray(PIECE), 0
+            yield
+        self._keep(memoryview(piece)[:at])
 
-    def filled(self, count: int) -> None:
-        """`count` bytes were written to `room`."""
-        self._at += count
-        if self._at == PIECE:
-            self.full.append(self._piece)
-            self._piece, self._at = bytearray(PIECE), 0
+    def _opened(self) -> tuple[bytearray, int]:
+        piece, at = bytearray(PIECE), self._size
+        memoryview(piece)[:at] = b"".join(self._parts)
+        return piece, at
 
-    def take(self) -> list[bytearray]:
+    def _keep(self, rest: memoryview) -> None:
+        self._parts, self._size = [rest], len(rest)
+
+    def take(self) -> list[bytes | bytearray]:
         """The complete pieces, which are then forgotten."""
         full, self.full = self.full, []
         return full
 
     def last(self) -> bytes:
         """What is left."""
-        return bytes(memoryview(self._piece)[: self._at])
+        return b"".join(self._parts)
 
 
 def tar_pieces(
@@ -110,7 +117,9 @@ def tar_pieces(
                 head = header(REGULAR, path, said, size=size)
                 if size <= SMALL:
                     data = read(entry) if size else b""
-                    put(head + data + _PADS[size % BLOCK])
+                    put(head)
+                    put(data)
+                    put(_PADS[size % BLOCK])
                     digest = hashlib.sha256(data).hexdigest() if tell else ""
                 else:
                     put(head)
@@ -149,18 +158,17 @@ def _large(
     content: ContentStore, file: File, cutter: _Cutter, hasher: hashlib._Hash | None
 ) -> Iterator[None]:
     """Puts a file's content; comes up for air after each part."""
-    left = file.size
     with content.open_blob(file.digest) as source:
-        while left:
-            room = cutter.room(left)
+
+        def read_into(room: memoryview) -> int:
             count = _read_into(source, room)
             if not count:
                 raise _other_size(file)
             if hasher is not None:
                 hasher.update(room[:count])
-            cutter.filled(count)
-            left -= count
-            yield
+            return count
+
+        yield from cutter.fill(file.size, read_into)
         if source.read(1):  # its reader has then seen the end, and verified the whole
             raise _other_size(file)
 
