@@ -9,12 +9,12 @@ from reprobuild.core.derivation import Derivation, FixedOutput, Input, Isolation
 from reprobuild.core.diff.causes import Cause, SourceDiff, causes_of
 from reprobuild.core.diff.dag import GraphDiff, Kind, Node, compare, node_of, stem
 from reprobuild.core.diff.facts import explainer, renamer
-from reprobuild.core.diff.fields import changes
+from reprobuild.core.diff.fields import MAX_LEVELS, changes
 from reprobuild.core.diff.report import ISOLATION
 from reprobuild.core.diff.side import ComponentSide, InputSide, Package, Side
 from reprobuild.core.diff.sources import Base, HeadsDiff, compare_inputs
 from reprobuild.core.digest import Sha256
-from reprobuild.core.encoding import Value
+from reprobuild.core.encoding import Value, decode
 from reprobuild.core.graph import Graph
 
 
@@ -289,3 +289,9 @@ def test_fields_of_lists_and_rows() -> None:
 
 def test_the_grades_of_isolation_are_those_of_derivations() -> None:
     assert tuple(grade.value for grade in Isolation) == ISOLATION
+
+
+def test_a_document_as_deep_as_can_be_read_is_compared() -> None:
+    old, new = ('{"a":' * 900 + f"{n}" + "}" * 900 for n in (1, 2))
+    (change,) = changes(decode(old.encode()), decode(new.encode()))
+    assert len(change.path) == MAX_LEVELS

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from reprobuild.core.encoding import Value, encode
 
+MAX_LEVELS = 200
+"""Keys that lead to a field; what lies deeper is compared as one value."""
+
 ABSENT = None
 """Stands for a side that lacks the field; a canonical document tells it apart by `has`."""
 
@@ -48,7 +51,11 @@ def _named(value: Sequence[Value]) -> dict[str, Value] | None:
 
 
 def changes(old: Value, new: Value, path: tuple[str, ...] = ()) -> Iterator[FieldChange]:
-    """The fields that differ, in order of their paths."""
+    """The fields that differ, in order of their paths (at most `MAX_LEVELS` long)."""
+    if len(path) >= MAX_LEVELS:
+        if old != new:
+            yield FieldChange(path, old, new)
+        return
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted({*old, *new}):
             if key in old and key in new:
