@@ -22,7 +22,10 @@ Prints medians of wall time and of CPU time (user and system, children included)
 loop. With --synthetic, builds 500 heads on 50,000 files instead and prints how long they take and
 how much memory that needs, next to a tree a tenth that size.
 
-    benchmarks/integrate.py --repository DIR --lock FILE [--rounds N]
+Without --lock it composes Infernal Invocation r18's B12X, seven heads, where REPROBUILD_MIRRORS
+holds a mirror of that repository, and seven made-up heads on 2,000 files where it does not.
+
+    benchmarks/integrate.py [--repository DIR --lock FILE] [--rounds N]
     benchmarks/integrate.py --synthetic [--heads N] [--files N]
 """
 
@@ -45,6 +48,7 @@ from pathlib import Path
 from reprobuild.adapters.git.backend import GitRepository
 from reprobuild.adapters.git.plumbing import clean_environment, git_directory
 from reprobuild.adapters.git.scratch import Scratch
+from reprobuild.adapters.toml.load import load_project
 from reprobuild.core.digest import GitOid
 from reprobuild.core.integration.model import HeadSpec, Integration, IntegrationSpec, Strategy
 from reprobuild.core.integration.strategies import integrate
@@ -331,6 +335,20 @@ def many_heads(heads: int, files: int) -> int:
     return 0
 
 
+def published() -> tuple[Path, IntegrationSpec] | None:
+    """The seven heads of a release of this project's flake, where there is a mirror for them."""
+    root = os.environ.get("REPROBUILD_MIRRORS")
+    places = [Path(root) / "b12x.git", *Path(root).glob("*+b12x/repo")] if root else []
+    for place in places:
+        if place.is_dir():
+            flake = load_project(Path(__file__).resolve().parents[1]).flake
+            source = flake.outputs["infernal-invocation-r18"].sources["b12x"]
+            heads = tuple(HeadSpec(h.number, GitOid.parse(str(h.head))) for h in source.heads)
+            base = GitOid.parse(str(source.base_commit))
+            return git_directory(place), IntegrationSpec(Strategy.MERGE, base, heads)
+    return None
+
+
 def main() -> int:
     """Parses the call."""
     parser = argparse.ArgumentParser(description="The resolver against other ways to compose.")
@@ -344,6 +362,11 @@ def main() -> int:
     if options.synthetic:
         return many_heads(options.heads, options.files)
     if options.repository is None or options.lock is None:
+        found = published()
+        if found is not None:
+            print("Infernal Invocation r18, B12X")
+            return against_others(*found, options.rounds)
+        print("seven made-up heads on 2,000 files")
         with tempfile.TemporaryDirectory() as name:
             repository, spec = synthetic(Path(name), 7, 2000)
             return against_others(repository, spec, options.rounds)
