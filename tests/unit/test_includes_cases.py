@@ -20,6 +20,40 @@ CASES: dict[str, tuple[dict[str, Given], set[str], set[str]]] = {
          "README": b"nothing\n", "two/z.h": b""},
         {"a/x.h", "a/y.h"}, {"README", "two/z.h"},
     ),
+    "a bracket is not looked for beside the includer, nor in directories that are not searched": (
+        {"main.cu": b"#include <x.h>\n", "x.h": b"int here;\n", "three/x.h": b"int three;\n",
+         "two/x.h": b"int two;\n", "two/deep/x.h": b"int deep;\n"},
+        {"two/x.h"}, {"x.h", "three/x.h", "two/deep/x.h"},
+    ),
+    "a quote is looked for beside the includer and in what is searched": (
+        {"main.cu": b'#include "a/x.h"\n', "a/x.h": b'#include "y.h"\n', "a/y.h": b"int a;\n",
+         "two/y.h": b"int two;\n", "y.h": b"int top;\n", "three/y.h": b"int three;\n"},
+        {"a/x.h", "a/y.h", "two/y.h"}, {"y.h", "three/y.h"},
+    ),
+    "twins ask beside themselves": (
+        {"main.cu": b'#include "a/x.h"\n#include "b/x.h"\n', "a/x.h": b'#include "y.h"\n',
+         "b/x.h": b'#include "y.h"\n', "a/y.h": b"int a;\n", "b/y.h": b"int b;\n"},
+        {"a/y.h", "b/y.h"}, set(),
+    ),
+    "a directory that is searched and is a link": (
+        {"main.cu": b"#include <x.h>\n", "one": "real/deep", "real/deep/x.h": b'#include "y.h"\n',
+         "real/deep/y.h": b"int y;\n", "real/x.h": b"int not_searched;\n"},
+        {"one", "real/deep/x.h", "real/deep/y.h"}, {"real/x.h"},
+    ),
+    "a quote in a file that is a link, beside the link": (
+        {"main.cu": b"#include <x.h>\n", "one/x.h": "../real/z.h", "one/y.h": b"int one;\n",
+         "real/z.h": b'#include "y.h"\n', "real/y.h": b"int real;\n"},
+        {"one/x.h", "one/y.h", "real/z.h"}, set(),
+    ),
+    "a quote that a macro makes, in a header elsewhere": (
+        {"main.cu": b'#define Y "y.h"\n#include "a/x.h"\n', "a/x.h": b"#include Y\n",
+         "a/y.h": b"int a;\n"},
+        {"a/x.h", "a/y.h"}, set(),
+    ),
+    "a name with a space before it": (
+        {"main.cu": b'#if __has_include(" x.h")\nint spaced;\n#endif\n', " x.h": b"", "x.h": b""},
+        {" x.h"}, {"x.h"},
+    ),
     "a file that would shadow": (
         {"main.cu": b"#include <x.h>\n", "two/x.h": b"int two;\n", "one/x.h": b"int one;\n"},
         {"one/x.h", "two/x.h"}, set(),
@@ -277,3 +311,12 @@ def test_what_need_not_be_compiled_again() -> None:
     }  # fmt: skip
     again = {**files, "README": b"2", "pkg/a.py": b"2", "one/other.h": b"2", "new": b"3"}
     assert cut(files).tree == cut(again).tree
+
+
+def test_without_the_compilers_list_any_directory_may_be_searched() -> None:
+    files: dict[str, Given] = {"main.cu": b"#include <x.h>\n", "three/x.h": b"int three;\n"}
+    for search in (b"/inputs/source/one\nexit 1\n", b"/inputs/source/one\n", b""):
+        assert "three/x.h" in cut(files, search=search).names
+    assert "three/x.h" not in cut(files, search=b"/inputs/source/one\nexit 0\n").names
+    listed = b"/inputs/source/nowhere\n/inputs/source/three/../three/\nexit 0\n"
+    assert "three/x.h" in cut(files, search=listed).names
