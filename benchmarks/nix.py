@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -37,3 +38,21 @@ def environment(home: Path) -> dict[str, str]:
         "NIX_STATE_DIR": str(home / "state"),
         "NIX_STORE_DIR": str(home / "store"),
     }
+
+
+def pretend_built(expression: Path, env: dict[str, str]) -> None:
+    """Makes the expression's result valid without building it.
+
+    That is all that `nix-build` looks at when it has evaluated, and ten thousand builds take long.
+    """
+    drv = _said(["nix-instantiate", str(expression)], env).strip()
+    result = Path(_said(["nix-store", "--query", "--outputs", drv], env).strip())
+    result.touch()
+    registration = f"{result}\n\n0\n"
+    subprocess.run(
+        ["nix-store", "--register-validity"], env=env, input=registration.encode(), check=True
+    )
+
+
+def _said(argv: list[str], env: dict[str, str]) -> str:
+    return subprocess.run(argv, env=env, check=True, capture_output=True, text=True).stdout

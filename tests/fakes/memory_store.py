@@ -181,6 +181,11 @@ class MemoryStore:
                 raise _missing("tree", tree)
         self.recorded.setdefault(record.action, {})[record.digest] = record
 
+    def add_records(self, records: Sequence[Record]) -> None:
+        """As the port says."""
+        for record in records:
+            self.add_record(record)
+
     def choose(self, drv: Digest, record: Record) -> None:
         """As the port says."""
         self.chosen[drv] = record

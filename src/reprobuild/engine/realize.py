@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from reprobuild.core.derivation import Derivation, InputContent, Isolation
@@ -18,6 +19,7 @@ from reprobuild.core.graph import Graph, documents
 from reprobuild.core.past import Past
 from reprobuild.core.record import Record
 from reprobuild.engine.build import Builder
+from reprobuild.engine.commit import Committer, Made
 from reprobuild.engine.history import (
     History,
     NoHistory,
@@ -114,7 +116,7 @@ class Realizer:
         failed; what succeeded before is on record all the same.
         """
         plan = self.plan(graph, targets, wishes)
-        run = _Run(self, graph, wishes)
+        run = _Run(self, graph, wishes, Committer(self.content, self.catalog))
         for step in plan.of(Deed.REUSE):
             assert step.record is not None
             run.result.chosen[step.drv] = step.record
@@ -144,7 +146,8 @@ class Realizer:
             lane=run.lane(past),
             here=run.here,
         )
-        outcome = scheduler.run(run.step)
+        with run.commits:
+            outcome = scheduler.run(run.step)
         if outcome.failed:
             raise _failure(graph, outcome.failed, outcome.skipped)
         if self.cancel.is_set():
@@ -192,6 +195,7 @@ class _Run:
     realizer: Realizer
     graph: Graph
     wishes: Wishes
+    commits: Committer
     result: Realized = field(default_factory=Realized)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _alone: set[Digest] = field(default_factory=set)
@@ -275,7 +279,8 @@ class _Run:
         realizer, drv = self.realizer, derivation.digest
         action = derivation.action(inputs, realizer.builder.interpreter(derivation))
         checked = drv in self.wishes.check
-        with realizer.catalog.lock_action(action):
+        with ExitStack() as held:
+            held.enter_context(realizer.catalog.lock_action(action))
             record = None if self._forget(derivation, checked) else self._recorded(action)
             if record is not None:
                 realizer.catalog.choose(drv, record)
@@ -303,9 +308,7 @@ class _Run:
             if note:
                 record = replace(record, notes=(note, *record.notes))
             record = replace(record, isolation=self._grade(derivation, record.isolation))
-            record = self._keep(derivation, record, checked)
-            if is_made(derivation):
-                realizer.shared.offer(record)
+            record = self._keep(derivation, record, checked, held)
         how = "fetched" if derivation.fixed is not None else "shared" if cached else "built"
         self._choose(drv, record, how)
         self._emit("finished", derivation, how=how, duration_ms=record.duration_ms)
@@ -377,8 +380,11 @@ class _Run:
         other = next(r for r in records if dict(r.outputs) != dict(first.outputs))
         return self.realizer.judge(first, other)
 
-    def _keep(self, derivation: Derivation, record: Record, checked: bool) -> Record:
-        """Records a build, durably, and returns the record that stands for it.
+    def _keep(
+        self, derivation: Derivation, record: Record, checked: bool, held: ExitStack
+    ) -> Record:
+        """Hands a build over to be recorded, with what is `held` until then; returns the record
+        that stands for it.
 
         A second, different tree is kept beside the first and reported; a check that came out
         equal leaves the record it confirmed.
@@ -386,9 +392,9 @@ class _Run:
         catalog, content = self.realizer.catalog, self.realizer.content
         # a record of weaker isolation serves no stricter build, not even as a contradiction
         before = [r for r in catalog.records(record.action) if usable(content, r, record.isolation)]
-        content.barrier()
         other = next((r for r in before if dict(r.outputs) != dict(record.outputs)), None)
         if other is not None:
+            content.barrier()
             catalog.add_record(record)
             raise ReprobuildError(
                 "E-NOT-REPRODUCIBLE",
@@ -405,12 +411,16 @@ class _Run:
             with self._mutex:
                 self.result.checked += 1
         confirmed = next((r for r in before if r.isolation.satisfies(record.isolation)), None)
-        if confirmed is not None:
-            record = confirmed
-        else:
-            catalog.add_record(record)
-        catalog.choose(derivation.digest, record)
-        return record
+        standing = confirmed or record
+
+        def offer() -> None:
+            if is_made(derivation):
+                self.realizer.shared.offer(standing)
+
+        self.commits.put(
+            Made(derivation.digest, standing, confirmed is None, held.pop_all(), offer)
+        )
+        return standing
 
     def _choose(self, drv: Digest, record: Record, count: str) -> None:
         with self._mutex:

@@ -41,25 +41,55 @@ class Records:
         data = read(path, "record", name)
         return None if data is None else parse_record(data, action_hex, name, path)
 
-    def add(self, record: Record) -> bool:
-        """Appends a record, durable on return; whether another of its action says otherwise.
+    def add_all(self, records: Sequence[Record]) -> bool:
+        """Appends records, durable on return; whether another of some action says otherwise.
 
         Raises E-STORE-MISSING for an output tree that is not here: a record never dangles.
         """
-        for tree in record.outputs.values():
-            if not self._trees.contains(tree.hex):
-                raise missing("tree", tree.hex)
-        # What was only found present a moment ago has to be as durable as the record.
+        if not records:
+            return False
+        for record in records:
+            for tree in record.outputs.values():
+                if not self._trees.contains(tree.hex):
+                    raise missing("tree", tree.hex)
+        # What was only found present a moment ago has to be as durable as the records.
         self._staging.barrier()
-        data = record.encode()
-        name = tagged(RECORD_DOMAIN, data).hex
-        directory = self._layout.records(record.action.hex)
         with durable.writing(self._layout.root, "a record"):
-            durable.ensure_directory(directory)
-            durable.sync_directory(directory.parent)
-            durable.write_document(self._staging.temporary(), directory / name, data, replace=False)
-        others = [other for other in os.listdir(directory) if other != name]
-        found = [self._load(record.action.hex, other) for other in others]
+            self._write_all(records)
+        return any(self._disputed(record) for record in records)
+
+    def _write_all(self, records: Sequence[Record]) -> None:
+        """Bytes first, then names, then what the names stand in."""
+        pending: list[tuple[str, Path]] = []
+        directories: set[str] = set()
+        try:
+            for record in records:
+                directory = self._layout.records(record.action.hex)
+                durable.ensure_directory(directory)
+                directories |= {str(directory), str(directory.parent)}
+                temporary = self._staging.temporary()
+                pending.append((temporary, directory / record.digest.hex))
+                fd = durable.create(temporary)
+                try:
+                    durable.write(fd, record.encode())
+                finally:
+                    os.close(fd)
+            durable.sync_paths([temporary for temporary, _ in pending], self._staging.root_fd)
+            while pending:
+                temporary, target = pending[-1]
+                if not durable.rename_new(temporary, target):
+                    durable.unlink(temporary)
+                pending.pop()
+        finally:
+            for temporary, _ in pending:
+                durable.forget(temporary)
+        durable.sync_paths(sorted(directories), self._staging.root_fd)
+
+    def _disputed(self, record: Record) -> bool:
+        others = os.listdir(self._layout.records(record.action.hex))
+        found = [
+            self._load(record.action.hex, other) for other in others if other != record.digest.hex
+        ]
         return any(o is not None and dict(o.outputs) != dict(record.outputs) for o in found)
 
     def has(self, reference: tuple[str, str]) -> bool:

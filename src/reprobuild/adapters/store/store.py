@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from reprobuild.adapters.store import durable, locks
 from reprobuild.adapters.store.blobs import Blobs
-from reprobuild.adapters.store.layout import Layout, open_layout
+from reprobuild.adapters.store.layout import Layout, complete, open_layout
 from reprobuild.adapters.store.records import Records
 from reprobuild.adapters.store.roots import Roots
 from reprobuild.adapters.store.staging import Staging
@@ -55,7 +55,9 @@ class LocalStore:
         `local_locks` is the user's word that no other machine uses it (lockcheck.py).
         Raises E-NO-STORE, E-STORE-FORMAT or E-STORE-WRITE.
         """
-        return cls(open_layout(path, create=create), local_locks=local_locks)
+        layout = open_layout(path, create=create)
+        complete(layout)
+        return cls(layout, local_locks=local_locks)
 
     @property
     def path(self) -> Path:
@@ -157,10 +159,20 @@ class LocalStore:
     def add_record(self, record: Record) -> None:
         """Appends a record; raises E-STORE-MISSING when one of its trees is not here.
 
-        When another of its action says otherwise, no remembered answer may hide that.
+        When another of its action says otherwise, no remembered answer, and no choice of what
+        was made of it, may hide that.
         """
-        if self._records.add(record):
+        self.add_records([record])
+
+    def add_records(self, records: Sequence[Record]) -> None:
+        """The same for many, with no more synchronisations than for a few."""
+        if self._records.add_all(records):
+            from reprobuild.adapters.store.dependants import forget_dependants
+
             self._roots.forget_answers()
+            actions, drvs = {r.action.hex for r in records}, {r.drv.hex for r in records}
+            with durable.writing(self.path, "that a result is disputed"):
+                forget_dependants(self._layout, actions, drvs)
 
     def choose(self, drv: Digest, record: Record) -> None:
         """Notes that `drv` resolved to `record`."""

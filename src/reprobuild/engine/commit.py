@@ -1,0 +1,110 @@
+"""Recording builds, many with one trip to the disk.
+
+To record a build durably takes a handful of synchronisations, one after the other, and each waits
+for the disk. A build that has ended is therefore handed over and the next one begins; whatever has
+been handed over while the last batch was on its way makes the next batch. The lock on an action is
+held until its record stands, so no other process makes it in between, and a run does not end
+before all it made is on record. A crash loses at most what was on its way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from reprobuild.core.digest import Digest
+from reprobuild.core.record import Record
+from reprobuild.ports import Catalog, ContentStore
+
+MOST = 256
+"""Builds that may be on their way at a time; the next one waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A build to record: `new` unless its record stands already. `held` is closed when it does,
+    or cannot; `after` is called when it does."""
+
+    drv: Digest
+    record: Record
+    new: bool
+    held: ExitStack
+    after: Callable[[], None]
+
+
+class Committer:
+    """Takes builds from many threads and records them in one of its own. A context: leaving it
+    waits until all is recorded, and raises what went wrong."""
+
+    def __init__(self, content: ContentStore, catalog: Catalog) -> None:
+        self._content = content
+        self._catalog = catalog
+        self._waiting: list[Made] = []
+        self._changed = threading.Condition()
+        self._closing = False
+        self._over = False
+        self._pool = ThreadPoolExecutor(1, "commit")
+        self._work: Future[None] | None = None
+
+    def __enter__(self) -> Committer:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._pool.shutdown()
+        if self._work is not None and error is None:
+            self._work.result()
+
+    def put(self, made: Made) -> None:
+        """Hands a build over. Raises what an earlier one met with: then nothing more is taken."""
+        try:
+            with self._changed:
+                if self._work is None:
+                    self._work = self._pool.submit(self._run)
+                self._changed.wait_for(lambda: len(self._waiting) < MOST or self._over)
+                if not self._over:
+                    self._waiting.append(made)
+                    self._changed.notify_all()
+                    return
+            self._work.result()
+        except BaseException:
+            made.held.close()
+            raise
+
+    def _run(self) -> None:
+        try:
+            while batch := self._next():
+                try:
+                    self._record(batch)
+                finally:
+                    _release(batch)
+        finally:
+            with self._changed:
+                self._over = True
+                self._changed.notify_all()
+            _release(self._waiting)
+
+    def _next(self) -> list[Made]:
+        """What has been handed over since the last time; nothing at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closing)
+            batch, self._waiting = self._waiting, []
+            self._changed.notify_all()
+        return batch
+
+    def _record(self, batch: list[Made]) -> None:
+        self._content.barrier()
+        self._catalog.add_records([made.record for made in batch if made.new])
+        for made in batch:
+            self._catalog.choose(made.drv, made.record)
+            made.after()
+
+
+def _release(batch: list[Made]) -> None:
+    for made in batch:
+        made.held.close()
