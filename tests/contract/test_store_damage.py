@@ -329,3 +329,31 @@ def test_repair_waits_for_nobody_to_use_the_store(tmp_path: Path) -> None:
         with store.lease():
             refused("E-STORE-BUSY", store.repair)
         assert store.contains(world.outer)
+
+
+# -- copied about --------------------------------------------------------------------------------
+
+
+def test_a_copy_that_lost_its_empty_directories_is_a_store(tmp_path: Path) -> None:
+    """As an archive or a bucket gives it back, or an earlier version of the format left it."""
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        world = Filled(store)
+        forget_made(store)
+        store.gc()
+    for name in ("locks", "tmp", "materialised", "build", "cache", "logs", "quarantine"):
+        for path in sorted((store.path / name).rglob("*"), reverse=True):
+            path.unlink() if path.is_file() else path.rmdir()
+        if (store.path / name).exists():
+            (store.path / name).rmdir()
+    (store.path / "reserve").unlink()
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        assert store.verify().problems == []
+        assert (store.materialise(world.outer) / "two").read_bytes() == b"two"
+        with store.lease(), store.lock_action(Digest.of(b"a")):
+            put(store, b"new")
+            store.barrier()
+            store.set_root("again", encode({"keep": {"trees": [world.good.hex]}}))
+        store.gc()
+        assert store.repair() == type(store.repair())()
+        assert store.realized(world.good_record.drv) == world.good_record
+        assert store.verify().problems == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from reprobuild.core.derivation import Derivation
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import encode
 from reprobuild.core.record import Record
+from support.localworld import realize, small_graph
 from support.stores import flip, keep, put, recorded, refused, tree_of
 
 DAY = 86400.0
@@ -243,6 +245,35 @@ def test_the_chosen_result_can_be_set_aside(store: LocalStore) -> None:
     assert store.verify().problems == []
     store.gc()
     assert store.contains(one.outputs["out"])
+
+
+def test_what_was_made_of_a_disputed_result_is_looked_up_again(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    """Neither is silently used, not even by what is reused above it."""
+    notes = tmp_path / "notes"
+    graph = small_graph()
+    realize(store, graph, notes)
+    assert realize(store, graph, notes).built == 0
+    first = next(d for d in graph if d.name == "first")
+    record = store.realized(first.digest)
+    assert record is not None
+    other = tree_of(store, "something else")
+    store.barrier()
+    disputed = replace(record, outputs={"out": other})
+    store.add_record(disputed)
+    for derivation in graph:
+        above = derivation.name in ("first", "third", "whole")
+        assert (store.realized(derivation.digest) is None) == above, derivation.name
+    for _ in range(2):
+        refused("E-NOT-REPRODUCIBLE", lambda: realize(store, graph, notes))
+    store.quarantine.set_aside(disputed.digest.hex)
+    assert realize(store, graph, notes).built == 0
+    store.quarantine.restore(disputed.digest.hex)
+    refused("E-NOT-REPRODUCIBLE", lambda: realize(store, graph, notes))
+    store.quarantine.set_aside(record.digest.hex)
+    assert realize(store, graph, notes).built == 2  # what is above "first", of the other result
+    assert store.verify().problems == []
 
 
 def test_a_record_is_named_by_enough_and_only_where_there_is_a_choice(store: LocalStore) -> None:

@@ -19,6 +19,7 @@ reserve                       room that collection needs on a full disk
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from reprobuild.adapters.store import durable, reserve
@@ -120,6 +121,20 @@ def open_layout(path: Path, *, create: bool) -> Layout:
     with durable.writing(root, "a new store"):
         _make(root)
     return Layout(root)
+
+
+def complete(layout: Layout) -> None:
+    """Makes directories that are missing: copies through archives or buckets lose empty ones.
+
+    What cannot be made is left for the use that needs it to say.
+    """
+    here = set(os.listdir(layout.root))
+    absent = [name for name in DIRECTORIES if name not in here]
+    with suppress(OSError):
+        for name in absent:
+            durable.ensure_directory(layout.root / name)
+        if absent:
+            durable.sync_directory(layout.root)
 
 
 def _check_format(root: Path, data: bytes) -> None:

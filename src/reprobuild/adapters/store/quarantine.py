@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reprobuild.adapters.store import durable, locks
-from reprobuild.adapters.store.info import files, listing
+from reprobuild.adapters.store.dependants import forget_dependants
+from reprobuild.adapters.store.info import listing
 from reprobuild.adapters.store.layout import QUARANTINE, Layout
-from reprobuild.adapters.store.records import parse_record, parse_reference
+from reprobuild.adapters.store.records import parse_record
 from reprobuild.adapters.store.roots import MEMO_ROOT, Keep, Roots, parse_keep, with_keep
 from reprobuild.core.record import Record
 from reprobuild.errors import ReprobuildError
@@ -88,7 +89,7 @@ class Quarantine:
             reference = (action, found.name)
             # What refers to it goes first: a cut leaves it in use, never named and not there.
             self._cut_roots(reference)
-            self._forget_memos(reference)
+            self._forget(action, found)
             durable.ensure_directory(self._home)
             durable.sync_directory(self._layout.root)
             durable.ensure_directory(self._home / action)
@@ -101,6 +102,7 @@ class Quarantine:
         with self._alone():
             action, found = self._find(name, set_aside=True)
             durable.ensure_directory(self._layout.records(action))
+            self._forget(action, found)
             self._move(self._home / action, self._layout.records(action), found.name)
             return found
 
@@ -162,11 +164,10 @@ class Quarantine:
             left = Keep(keep.trees, keep.drvs, tuple(r for r in keep.records if r != reference))
             self._roots.write(root, with_keep(document, left))
 
-    def _forget_memos(self, reference: tuple[str, str]) -> None:
-        for entry in files(f"{self._layout.root}/chosen"):
-            if parse_reference(Path(entry.path).read_bytes()) == reference:
-                durable.unlink(entry.path)
+    def _forget(self, action: str, found: Result) -> None:
+        """No short cut leads past the decision."""
         self._roots.forget_answers()
+        forget_dependants(self._layout, {action}, {found.record.drv.hex})
 
 
 def _outputs(record: Record) -> tuple[tuple[str, str], ...]:

@@ -49,11 +49,11 @@ def readmit(
 
     `whole` says whether a tree is here. The caller holds the lease.
     """
-    for record in repaired.lost:
-        if all(whole(tree.hex) for tree in record.outputs.values()):
-            records.add(record)
-            if records.chosen(record.drv) is None:
-                records.choose(record.drv, record)
+    back = [r for r in repaired.lost if all(whole(tree.hex) for tree in r.outputs.values())]
+    records.add_all(back)
+    for record in back:
+        if records.chosen(record.drv) is None:
+            records.choose(record.drv, record)
     for name, document in repaired.cut.items():
         before = parse_keep(name, document)
         now = roots.read(name)
