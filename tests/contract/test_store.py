@@ -8,6 +8,7 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -99,6 +100,25 @@ def test_an_absent_blob_is_missing(store: Store) -> None:
         store.open_blob(Digest.of(b"never added"))
     assert code(error) == "E-STORE-MISSING"
     assert error.value.exit_status == 7
+
+
+@pytest.mark.parametrize("data", [b"", b"x", os.urandom(3 * 2**20)])
+def test_a_blob_is_read_at_once(store: Store, data: bytes) -> None:
+    file = blob(store, data)
+    for _ in range(2):
+        assert store.read_blob(file) == data
+        assert (
+            store.read_blob(replace(file, executable=True)) == data
+        )  # in whatever mode it is here
+        store.barrier()
+    for wrong in (-1, 1):
+        if file.size + wrong >= 0:
+            with pytest.raises(ReprobuildError) as error:
+                store.read_blob(replace(file, size=file.size + wrong))
+            assert code(error) == "E-STORE-DAMAGED"
+    with pytest.raises(ReprobuildError) as error:
+        store.read_blob(File(Digest.of(b"never added"), 11))
+    assert code(error) == "E-STORE-MISSING"
 
 
 # -- trees ---------------------------------------------------------------------------------------

@@ -62,7 +62,10 @@ class MemoryStore:
     def read_blob(self, file: File) -> bytes:
         """As the port says."""
         with self.open_blob(file.digest) as source:
-            return source.read()
+            data = source.read()
+        if len(data) != file.size:
+            raise ReprobuildError("E-STORE-DAMAGED", f"{len(data)} bytes instead of {file.size}")
+        return data
 
     def add_blob(self, source: BinaryIO, *, executable: bool = False, size: int = -1) -> File:
         """As the port says."""
