@@ -107,9 +107,7 @@ def test_a_blob_is_read_at_once(store: Store, data: bytes) -> None:
     file = blob(store, data)
     for _ in range(2):
         assert store.read_blob(file) == data
-        assert (
-            store.read_blob(replace(file, executable=True)) == data
-        )  # in whatever mode it is here
+        assert store.read_blob(replace(file, executable=True)) == data
         store.barrier()
     for wrong in (-1, 1):
         if file.size + wrong >= 0:
