@@ -369,8 +369,8 @@ class _Run:
                 action=str(action),
                 trees=sorted({str(t) for r in records for t in r.outputs.values()}),
                 verdict=self._verdict(records),
-                hint="`reprobuild realize --check` builds it once more; "
-                "the records lie under records/ in the store",
+                hint="`reprobuild realize --check` builds it once more; `reprobuild store "
+                "quarantine` shows what is kept, and takes one out of use",
             )
         return records[0] if records else None
 

@@ -12,6 +12,7 @@ CODES = {
     "E-NOT-REPRODUCIBLE": Code(
         Exit.NOT_REPRODUCIBLE,
         "one action gave two different trees",
-        "both are kept; compare them, and make the recipe say what it left open",
+        "both are kept, and neither is used: compare them with `reprobuild store quarantine`, and "
+        "make the recipe say what it left open",
     ),
 }
