@@ -86,6 +86,27 @@ def test_a_trusted_signature_makes_records_count(
     assert checked["counts"]["checked"] > 8
 
 
+def test_an_old_bundle_is_not_taken_after_a_new_one(
+    realized: Demo, site: Demo, tmp_path: Path
+) -> None:
+    realized.env["HOME"] = str(tmp_path / "maker")
+    realized.run("key", "generate")
+    public = str(tmp_path / "maker/.config/reprobuild/keys/default.pub")
+    old = bundle_of(realized, tmp_path).rename(tmp_path / "old")
+    again = bundle_of(realized, tmp_path)
+    assert again.read_bytes() == old.read_bytes()
+    realized.write("fixtures/header/pull-2/header.txt", "# comment\nthe second line\nanother\n")
+    realized.run("lock", "--update", "header")
+    realized.run("realize")
+    new = bundle_of(realized, tmp_path)
+    for bundle in (old, old, new):
+        outside(site, "import", str(bundle), "--trust", public)
+    error = outside(site, "import", str(old), "--trust", public, status=9)["error"]
+    assert error["code"] == "E-BUNDLE-OLD"
+    outside(site, "import", str(old), "--trust", public, "--older")
+    outside(site, "import", str(new), "--trust", public)
+
+
 def test_a_difference_is_reported(realized: Demo, site: Demo, tmp_path: Path) -> None:
     """Somebody's bundle says something else of a recipe than what comes out here."""
     store = realized.store

@@ -181,7 +181,9 @@ def _write(app: App, shipment: Shipment, options: dict[str, Any]) -> dict[str, A
         shipment.entries,
         shipment.open,
         tool=tool,
-        sign=lambda digest: sign(signer, BUNDLE, digest),
+        sign=lambda digest: sign(
+            signer, BUNDLE, digest, app.bundles.stamp(digest) if signer is not None else None
+        ),
     )
     return {
         "bundle_digest": str(written.digest),

@@ -13,25 +13,27 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
-    from reprobuild.core.bundle.signing import Trust
+    from reprobuild.core.bundle.signing import Signature, Trust
 
 
 @click.command("import")
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--trust", multiple=True, metavar="KEY", help="A public key file to believe.")
 @click.option("--unsigned", is_flag=True, help="Take content, but no record of a build.")
+@click.option("--older", is_flag=True, help="Also one that is older than what was imported.")
 @click.option("--require-proof", is_flag=True, help="Only with proof that it can be rebuilt.")
 @click.option("--project", metavar="DIR", help="Write the flake and its files there.")
 @click.pass_obj
 def import_(app: App, /, file: str, **options: Any) -> None:
     """Bring a bundle into the store."""
+    from reprobuild.core.bundle.manifest import parse_manifest
     from reprobuild.core.bundle.proof import check_proof, parse_proofs
     from reprobuild.engine.transfer_import import Importer
 
     with app.bundles.reader(Path(file)) as bundle:
         trust = _trust(app, options["trust"])
-        signer = _signer(trust, bundle)
-        trusted = signer is not None
+        signature = _signature(trust, bundle)
+        trusted = signature is not None
         if not trusted and not options["unsigned"]:
             raise ReprobuildError(
                 "E-BUNDLE-UNTRUSTED", f"{file} bears no signature of a trusted key", file=file
@@ -40,7 +42,12 @@ def import_(app: App, /, file: str, **options: Any) -> None:
             check_proof(parse_proofs(bundle.proofs()), bundle.digest, trust)
         bundle.check_head()
         with app.store.lease():
+            names = parse_manifest(bundle.manifest).outputs
+            if signature is not None and not options["older"]:
+                app.bundles.check_age(signature, names)
             done = Importer(app.store).run(bundle, trusted=trusted)
+            if signature is not None:
+                app.bundles.note_age(signature, names)
             manifest = done.manifest
             app.bundles.install_sources(manifest.git)
             document: dict[str, Any] = {
@@ -51,7 +58,7 @@ def import_(app: App, /, file: str, **options: Any) -> None:
                     name: {"drv": str(w.drv), "tree": str(w.tree)}
                     for name, w in manifest.outputs.items()
                 },
-                "signed_by": signer,
+                "signed_by": signature.key.hex() if signature is not None else None,
                 "trusted": trusted,
             }
             if options["project"] is not None and manifest.project is not None:
@@ -70,13 +77,11 @@ def _trust(app: App, files: Sequence[str]) -> Trust:
     return believing(app.keyring, keys, app.bundles.signed_by)
 
 
-def _signer(trust: Trust, bundle: Any) -> str | None:
-    """The trusted key that signed, in hex digits."""
+def _signature(trust: Trust, bundle: Any) -> Signature | None:
+    """The signature of a trusted key."""
     from reprobuild.core.bundle.signing import BUNDLE, parse_signatures, trusted_by
 
-    signatures = parse_signatures(bundle.signatures())
-    found = trusted_by(trust, signatures, BUNDLE, bundle.digest)
-    return found.key.hex() if found is not None else None
+    return trusted_by(trust, parse_signatures(bundle.signatures()), BUNDLE, bundle.digest)
 
 
 def _print(app: App, document: dict[str, Any]) -> None:

@@ -33,6 +33,11 @@ CODES = {
         "name the signer's public key with --trust, or import with --unsigned: then content "
         "counts, but no record of a build does",
     ),
+    "E-BUNDLE-OLD": Code(
+        Exit.CHECK,
+        "a bundle is older than one of the same maker that was imported before",
+        "ask for the newest one; `import --older` takes it where that is meant",
+    ),
     "E-DIFF-CHECK": Code(
         Exit.CHECK,
         "what --fail-on asks for happened between two releases",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.substituter.registry import RegistryCache, RegistryWriter
     from reprobuild.adapters.substituter.static import CacheDirectory, StaticCache
     from reprobuild.core.bundle.inventory import Inventory
-    from reprobuild.core.bundle.signing import Signer
+    from reprobuild.core.bundle.signing import Signature, Signer, Stamp
     from reprobuild.core.derivation import FixedOutput
     from reprobuild.core.record import Record
     from reprobuild.ports import Reporter
@@ -118,24 +118,31 @@ class Bundles:
         return install_sources(self._store, cache, packs)
 
     def next_inventory(self) -> tuple[bytes, int]:
-        """(16 bytes that name this store, a number above all before): for an inventory.
+        """(16 bytes that name this store, a number above all before): for an inventory."""
+        from reprobuild.adapters.bundle.counters import next_inventory
 
-        Kept in a root of its own that keeps nothing else.
+        return next_inventory(self._store)
+
+    def stamp(self, bundle: Digest) -> Stamp:
+        """What says that this store made a bundle after others; the same for the same bundle."""
+        from reprobuild.adapters.bundle.counters import stamp
+
+        return stamp(self._store, bundle)
+
+    def check_age(self, signature: Signature, outputs: Iterable[str]) -> None:
+        """Refuses a bundle older than one that was imported before.
+
+        Raises E-BUNDLE-OLD.
         """
-        import secrets
+        from reprobuild.adapters.bundle.counters import check_age
 
-        from reprobuild.core.encoding import decode, encode
+        check_age(self._store, signature, outputs)
 
-        name = "inventory=counter"
-        data = self._store.root(name)
-        found = decode(data) if data is not None else None
-        state = found if isinstance(found, dict) else {}
-        store = str(state.get("store") or secrets.token_hex(16))
-        counter = state.get("counter", 0)
-        number = (counter if isinstance(counter, int) else 0) + 1
-        keep: Value = {"drvs": [], "records": [], "trees": []}
-        self._store.set_root(name, encode({"counter": number, "keep": keep, "store": store}))
-        return bytes.fromhex(store), number
+    def note_age(self, signature: Signature, outputs: Iterable[str]) -> None:
+        """Remembers that a bundle was imported."""
+        from reprobuild.adapters.bundle.counters import note_age
+
+        note_age(self._store, signature, outputs)
 
     def prove(
         self, path: Path, digest: Digest, installables: Sequence[str], isolation: str | None
@@ -237,34 +244,6 @@ class Bundles:
         A store that once signed its inventories has to go on with the same key. Remembered in a
         root that keeps nothing. Raises E-INVENTORY-REPLAY, E-BUNDLE.
         """
-        from reprobuild.core.bundle.signing import INVENTORY, message
-        from reprobuild.core.encoding import decode, encode
+        from reprobuild.adapters.bundle.counters import check_inventory
 
-        signature = found.signature
-        if signature is not None and not signed_by(
-            signature.key, message(INVENTORY, found.digest), signature.value
-        ):
-            raise ReprobuildError("E-BUNDLE", "the inventory's signature does not hold")
-        key = signature.key.hex() if signature is not None else ""
-        name = f"inventory=seen-{found.store.hex()}"
-        data = self._store.root(name)
-        seen = decode(data) if data is not None else None
-        before = seen if isinstance(seen, dict) else {}
-        counter, known = before.get("counter", 0), str(before.get("key", ""))
-        if isinstance(counter, int) and found.counter < counter:
-            raise ReprobuildError(
-                "E-INVENTORY-REPLAY",
-                f"this is inventory {found.counter} of a store whose number {counter} was used",
-                counter=found.counter,
-                seen=counter,
-            )
-        if known and known != key:
-            raise ReprobuildError(
-                "E-INVENTORY-REPLAY",
-                "the store's earlier inventories were signed by another key",
-                expected=known,
-                got=key or "no key",
-            )
-        keep: Value = {"drvs": [], "records": [], "trees": []}
-        document: Value = {"counter": found.counter, "keep": keep, "key": key}
-        self._store.set_root(name, encode(document))
+        check_inventory(self._store, found, signed_by)

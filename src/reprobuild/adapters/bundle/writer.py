@@ -23,7 +23,7 @@ from reprobuild.core.encoding import Value, encode
 from reprobuild.errors import ReprobuildError
 
 LEVEL = 2
-"""On two cores of 2026: 250–530 MB/s a core where level 3 makes 75–310; files up to a fifth larger."""
+"""250–530 MB/s a core where level 3 makes 75–310; files up to a fifth larger."""
 _ROW = struct.Struct(">I32s")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reprobuild.core.digest import Digest
@@ -43,22 +43,46 @@ def message(domain: str, digest: Digest) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Stamp:
+    """Which store made something (16 bytes), and a number above all before from there."""
+
+    store: bytes
+    serial: int
+
+    @property
+    def raw(self) -> bytes:
+        """24 bytes, which are signed behind the digest."""
+        return self.store + self.serial.to_bytes(8, "big")
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
-    """A public key (32 bytes) and what it made (64 bytes)."""
+    """A public key (32 bytes) and what it made (64 bytes), over a digest and perhaps a stamp."""
 
     key: bytes
     value: bytes
+    stamp: Stamp | None = None
 
     def document(self) -> dict[str, Value]:
         """As it is written."""
-        return {"key": self.key.hex(), "signature": self.value.hex()}
+        row: dict[str, Value] = {"key": self.key.hex(), "signature": self.value.hex()}
+        if self.stamp is not None:
+            row |= {"serial": self.stamp.serial, "store": self.stamp.store.hex()}
+        return row
+
+    def covers(self, domain: str, digest: Digest) -> bytes:
+        """What was signed, if it is a signature over this."""
+        return message(domain, digest) + (self.stamp.raw if self.stamp is not None else b"")
 
 
-def sign(signer: Signer | None, domain: str, digest: Digest) -> list[Value]:
+def sign(
+    signer: Signer | None, domain: str, digest: Digest, stamp: Stamp | None = None
+) -> list[Value]:
     """The list of signatures with one entry, or none."""
     if signer is None:
         return []
-    return [Signature(signer.key, signer.sign(message(domain, digest))).document()]
+    unsigned = Signature(signer.key, b"", stamp)
+    return [replace(unsigned, value=signer.sign(unsigned.covers(domain, digest))).document()]
 
 
 def parse_signatures(value: Value) -> tuple[Signature, ...]:
@@ -72,20 +96,28 @@ def parse_signatures(value: Value) -> tuple[Signature, ...]:
 
 
 def _signature(row: Value) -> Signature:
-    if not isinstance(row, Mapping) or set(row) != {"key", "signature"}:
+    if not isinstance(row, Mapping) or not {"key", "signature"} <= set(row):
         raise TypeError("a signature has a key and a signature")
     key, value = bytes.fromhex(str(row["key"])), bytes.fromhex(str(row["signature"]))
-    if len(key) != 32 or len(value) != 64 or row != Signature(key, value).document():
+    stamp = None
+    if "serial" in row:
+        store, serial = bytes.fromhex(str(row["store"])), row["serial"]
+        if type(serial) is not int or not 0 <= serial < 2**63 or len(store) != 16:
+            raise ValueError("a stamp has a number and the 16 bytes of a store")
+        stamp = Stamp(store, serial)
+    found = Signature(key, value, stamp)
+    if len(key) != 32 or len(value) != 64 or row != found.document():
         raise ValueError("a key has 32 bytes, a signature 64")
-    return Signature(key, value)
+    return found
 
 
 def trusted_by(
     trust: Trust, signatures: Iterable[Signature], domain: str, digest: Digest
 ) -> Signature | None:
     """The first signature that counts here."""
-    text = message(domain, digest)
-    return next((s for s in signatures if trust.verify(s.key, text, s.value)), None)
+    return next(
+        (s for s in signatures if trust.verify(s.key, s.covers(domain, digest), s.value)), None
+    )
 
 
 @dataclass(frozen=True, slots=True)
