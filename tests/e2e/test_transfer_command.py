@@ -152,6 +152,10 @@ def test_a_proof_is_made_and_asked_for(realized: Demo, site: Demo, tmp_path: Pat
     assert proved["compared"]["equal"] > 15
     assert proved["isolation"] == ["full"]
     assert proved["network"]
+    assert proved["counts"]["built"] > 8
+    assert proved["not_needed"]["outputs"] == ["demo"]
+    assert proved["needed"]["sources"]
+    assert min(proved[part]["objects"] for part in ("needed", "not_needed")) > 3
     outside(site, *words)
     # nobody else's word will do
     realized.env["HOME"] = str(tmp_path / "other")

@@ -202,9 +202,11 @@ def _prove(
     from reprobuild.core.bundle.proof import Proof
     from reprobuild.core.bundle.signing import PROOF, parse_signatures, sign
     from reprobuild.core.digest import Digest
+    from reprobuild.engine.transfer import Exporter
 
     path = Path(options["output"])
     certificate = app.bundles.prove(path, Digest.parse(digest), names, options["isolation"])
+    certificate |= Exporter(app.store).share_needed(shipment)
     proof = Proof(certificate)
     signer = None if options["no_sign"] else _signer(app, options["key"])
     proof = Proof(certificate, parse_signatures(sign(signer, PROOF, proof.digest)))

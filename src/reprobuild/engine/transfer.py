@@ -19,6 +19,7 @@ from reprobuild.core.bundle.manifest import (
     Wanted,
 )
 from reprobuild.core.digest import Digest
+from reprobuild.core.encoding import Value
 from reprobuild.core.graph import Graph, documents
 from reprobuild.core.kinds.context import Located
 from reprobuild.core.record import Record
@@ -144,6 +145,37 @@ class Exporter:
             git=git,
         )
         return self.ship(manifest, documents(graph, closure), records.values(), held)
+
+    def share_needed(self, shipment: Shipment) -> dict[str, Value]:
+        """What of a shipment with sources a rebuild reads, and what it makes anew, for a proof.
+
+        `needed` and `not_needed` each have `objects` and `bytes`; the former the names of fetched
+        `sources`, the latter the `outputs` whose trees and records are there for comparison.
+        """
+        manifest = shipment.manifest
+        results = {wanted.tree.hex for wanted in manifest.outputs.values()}
+        walk = Walk(self.store)
+        for tree in manifest.keep.trees:
+            if tree not in results:
+                walk.add(Digest(tree))
+        read = {(e.kind, e.digest) for e in walk.entries()}
+        made = {wanted.drv for wanted in manifest.outputs.values()}
+        needed = [
+            e
+            for e in shipment.entries
+            if e.kind == layout.DRV or (e.kind != layout.RECORD and (e.kind, e.digest) in read)
+        ]
+        rest = len(shipment.entries) - len(needed)
+        size = sum(e.size for e in needed)
+        sources = sorted({manifest.expected[d].name for d in manifest.chosen if d not in made})
+        return {
+            "needed": {"bytes": size, "objects": len(needed), "sources": [*sources]},
+            "not_needed": {
+                "bytes": shipment.size - size,
+                "objects": rest,
+                "outputs": [*sorted(manifest.outputs)],
+            },
+        }
 
     def _targets(
         self, graph: Graph, targets: Mapping[str, Located]

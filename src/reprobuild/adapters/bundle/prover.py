@@ -46,12 +46,11 @@ def rebuild(
     return {
         "bundle": digest.removeprefix("blake3:"),
         "compared": _compared(done),
+        "counts": done.get("counts"),
         "host": _host(),
         "imported": {"added": imported["added"], "records_left_out": imported["records_left_out"]},
         "isolation": sorted({o["isolation"] for o in done.get("outputs", {}).values()}),
-        "needed": done.get("counts"),
         "network": " ".join(network) or "seccomp alone",
-        "not_needed": sorted(imported["outputs"]),
         "outputs": {n: o["tree"] for n, o in done.get("outputs", {}).items()},
         "reprobuild": __version__,
     }
