@@ -137,6 +137,10 @@ class _Jobs:
             self._changed.wait_for(lambda: not self._active)
 
 
+_Item = tuple[int, str, Digest]
+"""Urgency (negative, for a heap), and a tie-breaker."""
+
+
 class _State:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -146,12 +150,15 @@ class _State:
             for need in needs:
                 self._dependants.setdefault(need, []).append(node)
         self._rank = self._ranks()
-        self._ready: list[tuple[int, str, Digest]] = []
+        self._only_here: list[_Item] = []
+        self._either: list[_Item] = []
+        self._only_away: list[_Item] = []
+        self._here: set[Digest] = set()
+        self.away: set[Digest] = set()
         for node, needs in self._waiting.items():
             if not needs:
                 self._push(node)
         self.running: dict[Future[None], Digest] = {}
-        self.away: set[Digest] = set()
         self._outcome = Outcome()
         self._settled: set[Digest] = set()
 
@@ -164,27 +171,34 @@ class _State:
         return rank
 
     def _push(self, node: Digest) -> None:
-        heapq.heappush(self._ready, (-self._rank[node], node.hex, node))
+        """By where it may run: else a full place's jobs are gone through at every step."""
+        lane = self._scheduler.lane
+        if lane is None or not lane.takes(node):
+            heap = self._only_here
+        else:
+            heap = self._either if self._scheduler.here(node) else self._only_away
+        heapq.heappush(heap, (-self._rank[node], node.hex, node))
 
     def startable(self) -> list[Digest]:
         """The ready nodes that fit beside what runs, most urgent first; they count as started."""
         scheduler, limits = self._scheduler, self._scheduler.limits
         if scheduler.cancel.is_set() or (self._outcome.failed and not scheduler.keep_going):
             return []
-        costs = [scheduler.cost(n) for n in self.running.values() if n not in self.away]
+        costs = [scheduler.cost(node) for node in self._here]
         lane = scheduler.lane
         free = lane.slots() - len(self.away) if lane is not None else 0
         started: list[Digest] = []
-        kept: list[tuple[int, str, Digest]] = []
-        while self._ready and (len(costs) < limits.jobs or free > 0):
-            item = heapq.heappop(self._ready)
-            if lane is not None and free > 0 and lane.takes(item[2]):
+        kept: list[tuple[list[_Item], _Item]] = []
+        while True:
+            open_ = {id(h): h for h in self._heaps(free > 0, len(costs) < limits.jobs) if h}
+            if not open_:
+                break
+            heap = min(open_.values(), key=lambda h: h[0])
+            item = heapq.heappop(heap)
+            if free > 0 and heap is not self._only_here:
                 free -= 1
                 self.away.add(item[2])
                 started.append(item[2])
-                continue
-            if len(costs) >= limits.jobs or not scheduler.here(item[2]):
-                kept.append(item)
                 continue
             cost = scheduler.cost(item[2])
             cores = sum(c.cores for c in costs) + cost.cores
@@ -192,18 +206,29 @@ class _State:
             blocked = cost.exclusive or any(c.exclusive for c in costs)
             full = cores > limits.cores or memory > limits.memory
             if costs and (blocked or full or cost.memory > scheduler.available()):
-                kept.append(item)
+                kept.append((heap, item))
                 continue
             costs.append(cost)
+            self._here.add(item[2])
             started.append(item[2])
-        for item in kept:
-            heapq.heappush(self._ready, item)
+        for heap, item in kept:
+            heapq.heappush(heap, item)
         return started
+
+    def _heaps(self, away: bool, here: bool) -> list[list[_Item]]:
+        """Whose jobs may be started, by which place has room."""
+        heaps = [self._only_away] if away else []
+        if away or here:
+            heaps.append(self._either)
+        if here:
+            heaps.append(self._only_here)
+        return heaps
 
     def finish(self, future: Future[None]) -> None:
         """Settles a job and frees what waited for it."""
         node = self.running.pop(future)
         self.away.discard(node)
+        self._here.discard(node)
         error = future.exception()
         if error is not None and self._scheduler.again(node, error):
             self._push(node)
