@@ -47,8 +47,9 @@ def diff(
 ) -> None:
     """What changed from OLD to NEW, why, what it reaches and what it costs to take.
 
-    A side is [FLAKEDIR#]OUTPUT[.COMPONENT], git:REV:INSTALLABLE, file:PATH, docker:REF or
-    registry:REF. Nothing is built, and no layer is fetched.
+    A side is [FLAKEDIR#]OUTPUT[.COMPONENT], git:REV:INSTALLABLE, file:PATH (a release, bundle,
+    image layout or published lock), docker:REF or registry:REF. Nothing is built, and no layer is
+    fetched.
     """
     from reprobuild.cli.sides import read_side
     from reprobuild.core.diff.report import document
