@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reprobuild.adapters.store.store import LocalStore
@@ -256,4 +256,34 @@ class Repair(Scenario):
         assert other is not None and store.contains(other.outputs["out"])
 
 
-SCENARIOS: tuple[type[Scenario], ...] = (Add, Realize, Import, Collect, Repair)
+class SetAside(Scenario):
+    """One of two results of an action is taken out of use, and later into it again."""
+
+    name = "quarantine"
+
+    def prepare(self, home: Path) -> None:
+        with LocalStore.open(home / "store", create=True) as store:
+            Filled(store)
+            first = recorded(store, "twice", tree_of(store, "one"))
+            keep(store, "twice", first)
+            store.add_record(replace(first, outputs={"out": tree_of(store, "two")}))
+
+    def act(self, home: Path) -> None:
+        with LocalStore.open(home / "store") as store:
+            quarantine = store.quarantine
+            (found,) = quarantine.disagreements()
+            aside = [r.name for r in found.results if r.set_aside]
+            for name in aside:
+                quarantine.restore(name)
+            for result in found.results:  # the one that a root keeps
+                if b"one" in dict(store.tree(result.record.outputs["out"]).entries):
+                    quarantine.set_aside(result.name)
+
+    def complete(self, store: LocalStore) -> None:
+        (found,) = store.quarantine.disagreements()
+        assert found.settled and len(found.results) == 2
+        for result in found.results:
+            assert store.contains(result.record.outputs["out"])
+
+
+SCENARIOS: tuple[type[Scenario], ...] = (Add, Realize, Import, Collect, Repair, SetAside)

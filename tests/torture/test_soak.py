@@ -13,7 +13,7 @@ from reprobuild.adapters.store.store import LocalStore
 from torture.conftest import Tally
 
 TESTS = Path(__file__).resolve().parents[1]
-SAMPLE = 400
+SAMPLE = 150
 
 SOAK = """
 import gc, json, os, sys

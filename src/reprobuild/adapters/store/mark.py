@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,10 +65,11 @@ def mark(layout: Layout, roots: Roots, ignored: Collection[str] = ()) -> Live:
             mark_root(layout, roots, name, live)
     for action in {action for action, _ in live.records}:
         _disagreeing(layout, live, action)
-    for action_dir in listing(str(layout.directory(QUARANTINE))):
-        for entry in listing(action_dir.path):
-            record = _read_record(Path(entry.path), action_dir.name, entry.name)
+    for aside in listing(str(layout.directory(QUARANTINE))):
+        for entry in listing(aside.path):
+            record = _read_record(Path(entry.path), aside.name, entry.name)
             _outputs(layout, live, record)
+            _disagreeing(layout, live, aside.name, [record])
     return live
 
 
@@ -104,11 +105,12 @@ def _read_record(path: Path, action: str, name: str) -> Record:
     return parse_record(data, action, name, path)
 
 
-def _disagreeing(layout: Layout, live: Live, action: str) -> None:
+def _disagreeing(layout: Layout, live: Live, action: str, aside: Sequence[Record] = ()) -> None:
+    """Adds the records of an action that say something else than live ones, and than `aside`."""
     names = [entry.name for entry in listing(str(layout.records(action)))]
-    if len(names) < 2:
+    if len(names) < 2 and not aside:
         return
-    kept: list[Record] = []
+    kept = list(aside)
     others: list[tuple[str, Record]] = []
     for name in names:
         alive = (action, name) in live.records
