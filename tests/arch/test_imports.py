@@ -77,7 +77,18 @@ HOMES: dict[str, tuple[str, ...]] = {
 
 # What a run that has nothing to do must not pay for.
 HEAVY = {
-    *("docker", "git", "grpc", "buildstream", "networkx", "pydantic", "tomlkit", "requests", "rich", "debian"),
+    *(
+        "docker",
+        "git",
+        "grpc",
+        "buildstream",
+        "networkx",
+        "pydantic",
+        "tomlkit",
+        "requests",
+        "rich",
+        "debian",
+    ),
     *("packaging", "pypi_simple", "installer", "zipfile", "tarfile", "asyncio", "email", "http"),
 }
 

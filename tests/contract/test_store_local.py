@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -377,7 +378,7 @@ def test_a_directory_that_changes_is_noticed(
     (top / "sub" / "file").write_bytes(b"x")
     real = capture.Capture._file
 
-    def add(self: capture.Capture, directory: int, name: bytes) -> File:
+    def add(self: capture.Capture, directory: int, name: bytes) -> File | Future[File]:
         (top / "sub" / "late").touch()
         return real(self, directory, name)
 

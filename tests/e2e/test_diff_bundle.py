@@ -150,14 +150,14 @@ def test_a_bundle_that_was_changed_is_refused(
     assert error["code"] == "E-BUNDLE"
 
 
-def _sizes(data: bytes) -> list[int]:
+def _sizes(data: bytes | bytearray) -> list[int]:
     trailer = data[-96:]
     return [int.from_bytes(trailer[at : at + 8], "big") for at in range(16, 64, 8)]
 
 
-def _head(data: bytes) -> int:
+def _head(data: bytes | bytearray) -> int:
     return _sizes(data)[0]
 
 
-def _index(data: bytes) -> int:
+def _index(data: bytes | bytearray) -> int:
     return sum(_sizes(data)[:2])

@@ -21,7 +21,8 @@ def demo(tmp_path: Path) -> Path:
     )
     (tmp_path / "derivations").mkdir()
     (tmp_path / "derivations" / "app.toml").write_text(
-        'result = "steps.all"\n[steps.all]\nkind = "join"\nplace = [{ from = "inputs.text", to = "" }]\n'
+        'result = "steps.all"\n[steps.all]\nkind = "join"\n'
+        'place = [{ from = "inputs.text", to = "" }]\n'
     )
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "file").write_text("hello\n")

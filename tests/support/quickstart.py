@@ -13,7 +13,10 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[2]
 ENTRY = "from reprobuild.cli.main import entry; entry()"
-PARTS = ("flake-like.toml", "flake-like.lock", "derivations", "fixtures", "releases", "checks", "kernels")
+PARTS = (
+    *("flake-like.toml", "flake-like.lock"),
+    *("derivations", "fixtures", "releases", "checks", "kernels"),
+)
 
 
 @dataclass(frozen=True)

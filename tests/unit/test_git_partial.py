@@ -16,7 +16,6 @@ from reprobuild.core.integration.strategies import integrate
 from reprobuild.errors import ReprobuildError
 from support.gitkit import Origin, git, merge_spec, opened
 
-
 LINES = "".join(f"line {n}\n" for n in range(1, 21))
 
 
