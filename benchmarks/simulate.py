@@ -181,9 +181,7 @@ def simulate(options: argparse.Namespace) -> None:
     print(f"time               {now:12,.0f} s   ×{now / bound:.3f} of the larger lower bound")
     print(f"  longest chain    {chain:12,.0f} s")
     print(f"  work, spread     {work:12,.0f} s")
-    print(
-        f"nodes busy         {busy / (now * options.nodes):12.1%}   (way there and back not counted)"
-    )
+    print(f"nodes busy         {busy / (now * options.nodes):12.1%}   (at work, not on the way)")
     print(f"decisions          {count / spent:12,.0f} a second of one core, {ready:.1f} s to begin")
     print(f"actions            {count / now:12,.1f} a second")
     print(f"memory             {_memory():12,.0f} MiB at most, {bare:,.0f} of it the graph")
