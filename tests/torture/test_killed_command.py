@@ -19,6 +19,7 @@ pytestmark = needs_sandbox
 
 SAMPLE = 4
 SEED = 20260101
+PATIENCE = 900
 
 WORK = (
     ("realize",),
@@ -67,7 +68,7 @@ class Lengths:
     def of(self, words: tuple[str, ...]) -> float:
         if words not in self._found:
             started = time.monotonic()
-            self._demo.run(*words, status=None, cwd=self._demo.path)
+            self._demo.run(*words, status=None, cwd=self._demo.path, timeout=PATIENCE)
             self._found[words] = time.monotonic() - started
             (self._demo.path / "again").unlink(missing_ok=True)
         return self._found[words]
@@ -79,7 +80,7 @@ def test_the_command_is_killed_at_random(
     kills = int(pytestconfig.getoption("--kills")) if full else SAMPLE
     source = random.Random(SEED)
     locked.run("realize")
-    locked.run("export", "demo", "-o", "bundle", "--sources", cwd=locked.path)
+    locked.run("export", "demo", "-o", "bundle", "--sources", cwd=locked.path, timeout=PATIENCE)
     locked.run("key", "generate")
     took = Lengths(locked)
     hits: Counter[str] = Counter()

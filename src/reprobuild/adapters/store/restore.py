@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from io import FileIO
 from pathlib import Path
 
 from reprobuild.adapters.store import durable
-from reprobuild.adapters.store.blobs import content_problem, new_hasher
+from reprobuild.adapters.store.blobs import new_hasher
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.verify_report import Known, Problem
@@ -133,27 +134,31 @@ class Restorer:
         yield from places.get(digest, [])
 
     def _take(self, path: str, key: str) -> int | None:
-        """Copies a file to a blob's place if it has its content; its size."""
+        """Copies a file to a blob's place if it has its content; its size.
+
+        Hashed while it is copied: what is hashed is what is kept, whatever becomes of the file.
+        """
         digest = key.removesuffix(".x")
         try:
-            if not stat.S_ISREG(os.lstat(path).st_mode) or content_problem(path, digest):
-                return None
-            source = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below
+            source = open(path, "rb", buffering=0, opener=_no_link)  # noqa: SIM115 - closed below
         except OSError:
             return None
         temporary = self._staging.temporary()
+        hasher, size = new_hasher(), 0
         with source:
+            if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+                return None
             fd = durable.create(temporary, 0o555 if key.endswith(".x") else 0o444)
             try:
-                size = 0
-                while piece := source.read(_PIECE):
+                while piece := _read(source):
                     durable.write(fd, piece)
+                    hasher.update(piece)
                     size += len(piece)
                 durable.utime(fd)
                 durable.fsync(fd)
             finally:
                 os.close(fd)
-        if content_problem(temporary, digest):  # it changed since it was looked at
+        if hasher.hexdigest() != digest:
             durable.unlink(temporary)
             return None
         self._name(temporary, self._layout.blob(digest, key.endswith(".x")))
@@ -232,6 +237,14 @@ def _read_file(path: str, info: os.stat_result) -> File:
             hasher.update(piece)
             size += len(piece)
     return File(Digest(hasher.hexdigest()), size, bool(info.st_mode & 0o100))
+
+
+def _read(source: FileIO) -> bytes:
+    """The next piece; nothing where the disk gives no more: the digest then tells."""
+    try:
+        return source.read(_PIECE) or b""
+    except OSError:
+        return b""
 
 
 def _no_link(path: str, flags: int) -> int:
