@@ -1,8 +1,10 @@
 """After one of N units was touched: `realize` against ninja with ccache, on the same module.
 
 Both build the same units with the same toolkit and flags, in turns, so that what else the machine
-does hits both. Prints medians, their spread and the ratio. Needs ninja, ccache and a g++ that the
-toolkit takes; the toolkit comes out of the project's own lock.
+does hits both. Prints medians, their spread and the ratio of elapsed seconds. Processor seconds are
+those of all processes that were waited for: with ninja the compile is among them, with `realize` it
+is not (its sandbox's processes end with their namespace), so that is what the tool itself takes.
+Needs ninja, ccache and a g++ that the toolkit takes; the toolkit comes out of the project's lock.
 
     benchmarks/kernels.py [--units N] [--rounds N] [--store DIR]
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -23,7 +26,7 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1]
 ENTRY = "from reprobuild.cli.main import entry; entry()"
-PARTS = ("flake-like.toml", "flake-like.lock", "derivations", "fixtures", "releases")
+PARTS = ("flake-like.toml", "flake-like.lock", "derivations", "fixtures", "kernels", "releases")
 DEFINES = ("NDEBUG",)
 CODE = "-gencode=arch=compute_120a,code=sm_120a"
 
@@ -113,11 +116,12 @@ def write_ninja(build: Path, source: Path, cuda: Path, units: int) -> None:
     (build / "build.ninja").write_text("\n".join(lines) + "\n")
 
 
-def timed(action: Any) -> float:
-    """Seconds."""
-    started = time.perf_counter()
+def timed(action: Any) -> tuple[float, float]:
+    """Elapsed seconds, and processor seconds of all processes that were waited for."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     action()
-    return time.perf_counter() - started
+    elapsed, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return elapsed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> int:
@@ -152,18 +156,22 @@ def main() -> int:
 
         ninja()
         realize()
-        ours: list[float] = []
-        theirs: list[float] = []
+        ours: list[tuple[float, float]] = []
+        theirs: list[tuple[float, float]] = []
         for number in range(given.rounds):
             write_unit(source, number % given.units, time.time_ns() % 10**6 + 2)
             pairs = [(ours, realize), (theirs, ninja)]
             for times, action in pairs if number % 2 else reversed(pairs):
                 times.append(timed(action))
+    medians = {}
     for name, times in (("realize", ours), ("ninja + ccache", theirs)):
-        spread = f"{min(times):.2f}–{max(times):.2f}"
-        print(f"{name:<15} {statistics.median(times):6.2f} s  ({spread}, {given.rounds} rounds)")
-    ratio = statistics.median(ours) / statistics.median(theirs)
-    print(f"ratio           {ratio:6.2f}    one of {given.units} units touched")
+        for kind, column in (("elapsed", 0), ("processor", 1)):
+            values = [row[column] for row in times]
+            medians[name, kind] = middle = statistics.median(values)
+            spread = f"{min(values):.2f}–{max(values):.2f}, {given.rounds} rounds"
+            print(f"{name:<15} {kind:<9} {middle:6.2f} s  ({spread})")
+    ratio = medians["realize", "elapsed"] / medians["ninja + ccache", "elapsed"]
+    print(f"ratio           elapsed   {ratio:6.2f}    one of {given.units} units touched")
     return 0
 
 
