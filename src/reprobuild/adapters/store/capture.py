@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +22,9 @@ from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.digest import Digest
 from reprobuild.core.tree import MAX_DEPTH, Directory, Entry, File, Symlink, Tree, check_depth
 from reprobuild.errors import ReprobuildError
+
+PARALLEL_FROM = 128 * 1024
+"""Files of this many bytes and more are read and hashed by several threads."""
 
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,6 +38,33 @@ class _Frame:
     below: list[bytes] = field(default_factory=list)
 
 
+_MOST_LATER = 64
+_Later = tuple[bytes, "Future[File]", int]
+"""A file that another thread takes: its name, what it will be, and its descriptor."""
+
+
+def _settle(frame: _Frame, later: deque[_Later]) -> None:
+    """Waits for the one that was put off first."""
+    name, promise, _ = later[0]
+    frame.entries[name] = promise.result()
+    later.popleft()
+
+
+class _Local(threading.local):
+    """A thread's own buffer: fresh memory for each file costs more than reading it."""
+
+    def __init__(self) -> None:
+        self._memory = memoryview(bytearray(64 * 1024))
+
+    def buffer(self, size: int) -> memoryview:
+        """At least `size` bytes, to be used up before the next call."""
+        if size > len(self._memory):
+            self._memory = memoryview(
+                bytearray(min(max(size, 2 * len(self._memory)), IN_MEMORY + 1))
+            )
+        return self._memory
+
+
 class Capture:
     """One capture: `run` once."""
 
@@ -41,12 +74,19 @@ class Capture:
         self._directory = directory
         self._limit = limit
         self._total = 0
-        # One for all: fresh memory for each file costs more than reading it.
-        self._buffer = memoryview(bytearray(IN_MEMORY + 1))
+        self._local = _Local()
+        self._pool: ThreadPoolExecutor | None = None
         self._frames: list[_Frame] = []
 
     def run(self) -> Digest:
         """The tree's digest; raises E-OUTPUT-…, E-TREE (too deep), E-STORE-…."""
+        try:
+            return self._run()
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown(cancel_futures=True)
+
+    def _run(self) -> Digest:
         try:
             root, info = self._open_directory(os.fsencode(self._directory), None)
         except OSError as error:
@@ -83,17 +123,26 @@ class Capture:
     def _enter(self, name: bytes, fd: int, info: os.stat_result) -> None:
         frame = _Frame(name, info)
         self._frames.append(frame)
-        with os.scandir(fd) as listing:
-            for item in listing:
-                child = os.fsencode(item.name)
-                if item.is_file(follow_symlinks=False):
-                    frame.entries[child] = self._file(fd, child)
-                elif item.is_dir(follow_symlinks=False):
-                    frame.below.append(child)
-                elif item.is_symlink():
-                    frame.entries[child] = self._link(fd, child)
-                else:
-                    raise self._special(child, os.stat(child, dir_fd=fd, follow_symlinks=False))
+        later: deque[_Later] = deque()
+        try:
+            with os.scandir(fd) as listing:
+                for item in listing:
+                    child = os.fsencode(item.name)
+                    if item.is_file(follow_symlinks=False):
+                        self._file(frame, later, fd, child)
+                    elif item.is_dir(follow_symlinks=False):
+                        frame.below.append(child)
+                    elif item.is_symlink():
+                        frame.entries[child] = self._link(fd, child)
+                    else:
+                        raise self._special(child, os.stat(child, dir_fd=fd, follow_symlinks=False))
+            while later:
+                _settle(frame, later)
+        except BaseException:
+            for _, promise, opened in later:
+                if promise.cancel():
+                    os.close(opened)
+            raise
 
     def _leave(self, fd: int, frame: _Frame) -> Digest:
         after = os.fstat(fd)
@@ -111,35 +160,52 @@ class Capture:
         except OSError as error:
             raise self._changed(name) from error
 
-    def _file(self, directory: int, name: bytes) -> File:
+    def _file(self, frame: _Frame, later: deque[_Later], directory: int, name: bytes) -> None:
+        """Takes a file; one that is long enough to be worth another thread is put off."""
         try:
             fd, before, mode = self._open_file(directory, name)
         except OSError as error:
             raise self._unreadable(name, error) from error
+        handed_over = False
         try:
             if not stat.S_ISREG(before.st_mode):
                 raise self._special(name, before)
             self._count(before.st_size, name)
             executable = bool(mode & stat.S_IXUSR)
-            if before.st_size <= IN_MEMORY:
+            if before.st_size < PARALLEL_FROM:
                 hex_digest = self._small(fd, name, before, executable)
-            else:
-                hex_digest = self._large(fd, name, before, executable)
-            return File(Digest(hex_digest), before.st_size, executable)
+                frame.entries[name] = File(Digest(hex_digest), before.st_size, executable)
+                return
+            if len(later) >= _MOST_LATER:
+                _settle(frame, later)
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "capture")
+            later.append((name, self._pool.submit(self._content, fd, name, before, executable), fd))
+            handed_over = True
+        finally:
+            if not handed_over:
+                os.close(fd)
+
+    def _content(self, fd: int, name: bytes, before: os.stat_result, executable: bool) -> File:
+        try:
+            take = self._small if before.st_size <= IN_MEMORY else self._large
+            return File(Digest(take(fd, name, before, executable)), before.st_size, executable)
         finally:
             os.close(fd)
 
     def _small(self, fd: int, name: bytes, before: os.stat_result, executable: bool) -> str:
         size = before.st_size
-        done = 0
+        buffer = self._local.buffer(size + 1)
         try:
-            # One byte more than there should be: a file that grew is noticed.
-            while done <= size and (count := os.readv(fd, [self._buffer[done : size + 1]])):
+            # One byte more than there should be: a file that grew is noticed. A regular file
+            # gives less than it is asked for at its end alone.
+            done = os.readv(fd, [buffer[: size + 1]])
+            while done < size and (count := os.readv(fd, [buffer[done : size + 1]])):
                 done += count
         except OSError as error:
             raise self._unreadable(name, error) from error
         self._check_unchanged(fd, name, before, done)
-        data = self._buffer[:size]
+        data = buffer[:size]
         hex_digest = digest_hex(data)
         if not self._blobs.holds(hex_digest, executable, size):
             self._blobs.stage(hex_digest, data, executable)
@@ -149,9 +215,10 @@ class Capture:
         # Hashed first: what is here already then costs no write. What is not is read again from
         # the page cache and named by what that second reading yields.
         hasher, total = new_hasher(), 0
+        buffer = self._local.buffer(IN_MEMORY)
         try:
-            while count := os.readv(fd, [self._buffer]):
-                hasher.update(self._buffer[:count])
+            while count := os.readv(fd, [buffer]):
+                hasher.update(buffer[:count])
                 total += count
         except OSError as error:
             raise self._unreadable(name, error) from error
