@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +36,7 @@ from support.bundles import (
 )
 
 BUNDLE_CODES = {"E-BUNDLE", "E-BUNDLE-LIMIT", "E-BUNDLE-INCOMPLETE", "E-BUNDLE-UNTRUSTED"}
+INDEX_CODES = BUNDLE_CODES | {"E-BUNDLE-BASE", "E-DISK-SPACE", "E-STORE-DAMAGED", ""}
 SIGNER = TestSigner()
 
 
@@ -313,19 +317,29 @@ def _fuzz(whole: bytes, place: Path, changes: list[tuple[int, int, bytes]]) -> N
 
 
 def _fuzz_index(data: bytes, place: Path, changes: list[tuple[int, int, bytes]]) -> None:
-    """The index itself is changed and everything around it made to agree, signature included."""
+    raw = index_of(data)
+    changed = _mutate(raw, changes)
+    if changed != raw:
+        code = attempt(with_index(data, changed), place)
+        assert code in INDEX_CODES, code
+
+
+def index_of(data: bytes) -> bytes:
+    """The unpacked index of a bundle."""
+    import zstandard
+
+    trailer = Trailer.decode(data[-layout.TRAILER_SIZE :], len(data))
+    start = trailer.head + trailer.pieces
+    return zstandard.ZstdDecompressor().decompress(data[start : start + trailer.index])
+
+
+def with_index(data: bytes, changed: bytes) -> bytes:
+    """A bundle with another index, and everything around it made to agree, signature included."""
     from reprobuild.adapters.bundle.head import make_boot
     from reprobuild.core.bundle.signing import sign
     from reprobuild.core.encoding import encode
 
     trailer = Trailer.decode(data[-layout.TRAILER_SIZE :], len(data))
-    import zstandard
-
-    start = trailer.head + trailer.pieces
-    raw = zstandard.ZstdDecompressor().decompress(data[start : start + trailer.index])
-    changed = _mutate(raw, changes)
-    if changed == raw:
-        return
     digest = layout.index_digest(changed)
     packed = compress(changed)
     signatures = encode({"proofs": [], "signatures": sign(SIGNER, BUNDLE, digest)})
@@ -336,9 +350,8 @@ def _fuzz_index(data: bytes, place: Path, changes: list[tuple[int, int, bytes]])
         signatures=len(signatures),
         digest=digest,
     )
-    forged_ = data[:start] + packed + signatures + make_boot(b"") + new.encode()
-    code = attempt(forged_, place)
-    assert code in BUNDLE_CODES | {"E-BUNDLE-BASE", "E-DISK-SPACE", "E-STORE-DAMAGED", ""}, code
+    start = trailer.head + trailer.pieces
+    return data[:start] + packed + signatures + make_boot(b"") + new.encode()
 
 
 FUZZ = settings(
@@ -396,3 +409,24 @@ def _tree_digest(node: bytes) -> Digest:
 def _insert(entries: tuple[Entry, ...], entry: Entry) -> list[Entry]:
     place = next(n for n, e in enumerate(entries) if e.kind == layout.DRV)
     return [*entries[:place], entry, *entries[place:]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["index", "file"])
+def test_mutations_that_coverage_leads(what: str, tmp_path: Path) -> None:
+    """libFuzzer finds its way into the reader; see fuzz_bundle.py."""
+    if importlib.util.find_spec("atheris") is None:
+        pytest.skip("atheris is not installed (pip install atheris)")
+    program = Path(__file__).with_name("fuzz_bundle.py")
+    runs = os.environ.get("REPROBUILD_FUZZ", "50000")
+    words = [
+        sys.executable,
+        str(program),
+        what,
+        str(tmp_path),
+        f"-runs={runs}",
+        "-rss_limit_mb=2048",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert f"Done {runs} runs" in done.stderr
