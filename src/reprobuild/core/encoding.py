@@ -42,13 +42,26 @@ def _check(value: object, path: str) -> None:
     raise ReprobuildError("E-ENCODING", f"{kind.__name__} cannot be encoded at {path}", key=path)
 
 
+def _plain(value: object) -> bool:
+    """Whether `_check` would pass a value of the commonest types; it says where if not."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return True
+    if kind is dict:
+        return all(type(k) is str and _plain(v) for k, v in value.items())  # type: ignore[attr-defined]
+    if kind is list or kind is tuple:
+        return all(map(_plain, value))  # type: ignore[call-overload]
+    return kind is int and -MAX_INTEGER <= value <= MAX_INTEGER  # type: ignore[operator]
+
+
 def encode(value: Value) -> bytes:
     """The canonical bytes of `value`.
 
     Raises E-ENCODING for anything outside the value domain (floats, bytes, big integers, lone
     surrogates, keys that are not text).
     """
-    _check(value, "$")
+    if not _plain(value):
+        _check(value, "$")
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     try:
         return text.encode("utf-8")
