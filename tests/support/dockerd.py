@@ -61,8 +61,13 @@ def engine_root() -> Path:
         pytest.skip(
             f"debootstrap of Debian stable failed: {made.stdout[-300:]}{made.stderr[-300:]}"
         )
+    for unneeded in ("var/cache/apt", "var/lib/apt/lists"):
+        shutil.rmtree(work / unneeded, ignore_errors=True)
     work.chmod(0o755)
-    work.replace(root)
+    try:
+        work.replace(root)
+    except OSError:  # another run was faster
+        shutil.rmtree(work, ignore_errors=True)
     return root
 
 
