@@ -94,6 +94,9 @@ def test_platform_properties() -> None:
     assert platform_of(hints, wanted) == {
         "OSFamily": "linux", "memory": "3073", "cores": "4", "pool": "big",
     }  # fmt: skip
+    own = Hints(platform=(("gpu", "sm_120"), ("pool", "small")))
+    assert platform_of(own, {"pool": "big"})["pool"] == "small"
+    assert platform_of(own, {})["gpu"] == "sm_120"
 
 
 # -- tokens -------------------------------------------------------------------------------------

@@ -40,6 +40,13 @@ class _Step(Model):
     timeout: int | None = Field(default=None, gt=0)
 
 
+class _SandboxedStep(_Step):
+    """What a remote worker must offer, beside its system: `pool`, `gpu`, whatever its scheduler
+    knows. No part of the identity."""
+
+    platform: dict[Name, Argument] = Field(default_factory=dict)
+
+
 class UnpackStep(_Step):
     """Archives (wheels, sdists, zip, tar) as a tree; several are merged."""
 
@@ -89,7 +96,7 @@ class JoinStep(_Step):
     executables: tuple[str, ...] = ()
 
 
-class ScriptStep(_Step):
+class ScriptStep(_SandboxedStep):
     """A command in the sandbox: `run` (by the root's /bin/sh) or `argv`. Outputs go to $out.
 
     Where `require` or `kernels` are stated, its first output is held to them as a cuda-module is.
@@ -114,7 +121,7 @@ class ScriptStep(_Step):
         return self
 
 
-class PythonWheelStep(_Step):
+class PythonWheelStep(_SandboxedStep):
     """A Python package built by its PEP 517 backend, then installed below `prefix`."""
 
     kind: Literal["python-wheel"]
@@ -189,7 +196,7 @@ def _unit(value: object) -> object:
     return {"path": value} if isinstance(value, str) else value
 
 
-class CudaModuleStep(_Step):
+class CudaModuleStep(_SandboxedStep):
     """A shared library of CUDA kernels: each unit compiled alone, then linked."""
 
     kind: Literal["cuda-module"]

@@ -103,7 +103,8 @@ class FixedOutput:
 class Hints:
     """What the scheduler may use; none of it can change what comes out.
 
-    `memory` in bytes, `cores`, `timeout` and `silence` in seconds, `output_limit` in bytes.
+    `memory` in bytes, `cores`, `timeout` and `silence` in seconds, `output_limit` in bytes;
+    `platform` is what a remote worker must offer, as (name, value).
     """
 
     memory: int = 256 * 2**20
@@ -111,6 +112,7 @@ class Hints:
     timeout: int = 3600
     silence: int = 1800
     output_limit: int = 32 * 2**30
+    platform: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

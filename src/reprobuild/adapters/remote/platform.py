@@ -10,7 +10,7 @@ STANDARD = {"OSFamily": "linux", "ISA": "x86-64"}
 
 
 def platform_of(hints: Hints, configured: Mapping[str, str]) -> dict[str, str]:
-    """The standard properties, and those of the configuration.
+    """The standard properties, those of the configuration, and the recipe's own before them.
 
     In a configured value `{memory}` stands for the bytes that the recipe expects to need,
     `{memory_mib}` for the same in MiB, rounded up, `{cores}` for its cores. A property configured
@@ -27,4 +27,5 @@ def platform_of(hints: Hints, configured: Mapping[str, str]) -> dict[str, str]:
         for word, meant in words.items():
             value = value.replace(word, meant)
         out[key] = value
+    out.update(hints.platform)
     return {key: value for key, value in out.items() if value}

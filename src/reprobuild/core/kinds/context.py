@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,7 +66,12 @@ class StepContext(Protocol):
         ...
 
 
-def hints(memory_mib: int | None, timeout: int | None, default: Hints | None = None) -> Hints:
+def hints(
+    memory_mib: int | None,
+    timeout: int | None,
+    default: Hints | None = None,
+    platform: Mapping[str, str] | None = None,
+) -> Hints:
     """Scheduler hints from what a step states, over a default."""
     base = default or Hints()
     return Hints(
@@ -75,4 +80,5 @@ def hints(memory_mib: int | None, timeout: int | None, default: Hints | None = N
         timeout=timeout or base.timeout,
         silence=base.silence,
         output_limit=base.output_limit,
+        platform=tuple(sorted((platform or {}).items())),
     )

@@ -50,7 +50,7 @@ def cuda_module(spec: CudaModuleStep, context: StepContext) -> Located:
                     [n for n, u in zip(names, spec.units, strict=True) if not commands.is_host(u)],
                 ),
                 env=env,
-                hints=_LINK_HINTS,
+                hints=hints(None, None, _LINK_HINTS, spec.platform),
             )
         )
         objects.append(device.input("device", "/inputs/objects/device"))
@@ -63,7 +63,7 @@ def cuda_module(spec: CudaModuleStep, context: StepContext) -> Located:
             inputs=(*tools, *objects, *_mounts((*spec.objects, *spec.library_path), context)),
             argv=commands.link_command(spec, library, names),
             env=env,
-            hints=_LINK_HINTS,
+            hints=hints(None, None, _LINK_HINTS, spec.platform),
         )
     )
     return cuda_check(spec, linked, context)
@@ -87,7 +87,7 @@ def _unit(
             argv=commands.compile_command(spec, unit),
             env=env,
             narrow=_narrow(spec, unit, [mount.name for mount in mounts]),
-            hints=hints(unit.memory or spec.memory, spec.timeout, UNIT_HINTS),
+            hints=hints(unit.memory or spec.memory, spec.timeout, UNIT_HINTS, spec.platform),
         )
     )
 

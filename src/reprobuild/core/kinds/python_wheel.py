@@ -44,7 +44,7 @@ def python_wheel(spec: PythonWheelStep, context: StepContext) -> Located:
             inputs=tuple(inputs),
             argv=("/usr/bin/python3", "-I", "-c", DRIVER, "/inputs/source", spec.backend, *paths),
             env=env,
-            hints=hints(spec.memory, spec.timeout),
+            hints=hints(spec.memory, spec.timeout, platform=spec.platform),
         )
     )
     return install_wheel(context.name, built, spec.prefix, spec.scripts, context)

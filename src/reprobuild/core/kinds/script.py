@@ -27,7 +27,7 @@ def script(spec: ScriptStep, context: StepContext) -> Located:
             outputs=spec.outputs,
             argv=argv,
             env=env,
-            hints=hints(spec.memory, spec.timeout),
+            hints=hints(spec.memory, spec.timeout, platform=spec.platform),
         )
     )
     if not (spec.require or spec.kernels or spec.forbid_ptx):
