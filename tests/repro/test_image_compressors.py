@@ -56,7 +56,7 @@ Change = Callable[[pytest.MonkeyPatch], None]
         ({"compression": "none"}, None),
         ({}, other_library),
     ],
-    ids=str,
+    ids=["level-1", "level-12", "zstd", "none", "another-library"],
 )
 def test_identity_does_not_move(
     tmp_path: Path,
