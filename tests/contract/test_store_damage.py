@@ -222,11 +222,16 @@ def test_repair_removes_what_leads_to_damage_and_nothing_else(tmp_path: Path, da
         store.gc(dry_run=True)  # every root can be followed again
         repaired = done
     with LocalStore.open(tmp_path / "store") as store:
-        world.again(store)
-        assert store.verify().problems == []
         with store.lease():
             store.readmit(repaired)
+            assert store.realized(world.bad_record.drv) is None  # its content is not here yet
+            assert tree_of(store, "two", below=tree_of(store, "one")) == world.outer
+            store.barrier()
+            store.readmit(repaired)
+        assert store.realized(world.bad_record.drv) == world.bad_record
         assert store.root("both") == world.both
+        world.again(store)
+        assert store.verify().problems == []
         assert store.repair() == type(done)()
 
 

@@ -239,6 +239,7 @@ def test_a_result_is_set_aside_restored_and_forgotten(store: LocalStore) -> None
 def test_the_chosen_result_can_be_set_aside(store: LocalStore) -> None:
     """No root and no memo names what is not in use; the root keeps its trees."""
     one, two = two_results(store)
+    store.choose(one.drv, one)
     store.quarantine.set_aside(one.digest.hex)
     assert store.records(one.action) == (two,)
     assert store.realized(one.drv) is None

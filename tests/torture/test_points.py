@@ -64,7 +64,7 @@ def test_killed(
         home = memory / "trial"
         copy(template, home)
         outcome = forked(partial(scenario.act, home), home, at=at, fault=fault)
-        # threads may come at another order, and so to one operation more or less
+        # threads come in another order each time, and so to some operations more or less
         assert outcome.said in ("killed", "done"), (at, outcome)
         hit += outcome.said == "killed"
         tried += 1
@@ -76,7 +76,7 @@ def test_killed(
             raise
         shutil.rmtree(home)
         home.with_name("trial.built").unlink(missing_ok=True)
-    assert hit >= tried - 3
+    assert hit >= 0.9 * tried
     tally(scenario.name, "killed at a file operation", hit)
 
 
