@@ -13,8 +13,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +25,7 @@ from reprobuild.core.derivation import Derivation, Input
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import encode
 from reprobuild.core.record import Record
-from reprobuild.core.tree import Directory, File, Symlink, Tree
+from reprobuild.core.tree import Directory, Symlink, Tree
 from reprobuild.errors import ReprobuildError
 from support.stores import blob_path, flip, overwrite, put, refused, tree_of, tree_path
 
@@ -378,9 +378,9 @@ def test_a_directory_that_changes_is_noticed(
     (top / "sub" / "file").write_bytes(b"x")
     real = capture.Capture._file
 
-    def add(self: capture.Capture, directory: int, name: bytes) -> File | Future[File]:
+    def add(self: capture.Capture, *arguments: Any) -> object:
         (top / "sub" / "late").touch()
-        return real(self, directory, name)
+        return real(self, *arguments)
 
     monkeypatch.setattr(capture.Capture, "_file", add)
     refused("E-OUTPUT-CHANGED", lambda: store.capture(top))
