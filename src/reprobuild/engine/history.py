@@ -77,7 +77,10 @@ def remember(
         return
     trees = {name: found.digest for name, found in inputs.items() if not found.is_file}
     includes = record.outputs.get(INCLUDES)
-    history.put(record.name, Past(record.peak_memory, record.duration_ms, trees, includes))
+    peak = record.peak_memory
+    if not peak and (past := history.get(record.name)) is not None:
+        peak = past.peak_memory  # a server does not say; what it took here is still the best guess
+    history.put(record.name, Past(peak, record.duration_ms, trees, includes))
 
 
 @dataclass(frozen=True, slots=True)
