@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reprobuild.adapters.store import durable
+from reprobuild.adapters.store import durable, info
+from reprobuild.adapters.store import verify as verify_module
 from reprobuild.adapters.store.blobs import content_problem
 from reprobuild.adapters.store.dirstack import remove_tree
 from reprobuild.adapters.store.store import LocalStore
@@ -362,3 +363,22 @@ def test_a_copy_that_lost_its_empty_directories_is_a_store(tmp_path: Path) -> No
         assert store.repair() == type(store.repair())()
         assert store.realized(world.good_record.drv) == world.good_record
         assert store.verify().problems == []
+
+
+def test_what_goes_while_verify_looks_is_not_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        Filled(store)
+        real = info.listing
+
+        def listing(directory: str) -> list[os.DirEntry[str]]:
+            found = real(directory)
+            if directory.endswith("/roots"):
+                store.remove_root("good")
+            return found
+
+        monkeypatch.setattr(verify_module, "listing", listing)
+        assert store.verify().problems == []
+        flip(store.path / "roots" / "both")
+        assert [p.kind for p in store.verify().problems] == ["damaged"]

@@ -56,8 +56,17 @@ def survey(layout: Layout, *, jobs: int) -> tuple[Report, Known]:
     # What is here, but damaged, was named once; its referrers need not name it again.
     damaged = {problem.object for problem in report.problems if problem.kind == "damaged"}
     report.problems = [p for p in report.problems if p.kind != "missing" or p.object not in damaged]
+    # What somebody removed between being listed and being read is not damage.
+    report.problems = [
+        p for p in report.problems if p.kind != "damaged" or os.path.lexists(_within(p.path))
+    ]
     report.problems.sort(key=lambda problem: (problem.path, problem.kind, problem.reason))
     return report, known
+
+
+def _within(path: str) -> str:
+    """The path, or the beginning of it that is no longer than the kernel takes."""
+    return path if len(os.fsencode(path)) < 4000 else path[:1000].rpartition("/")[0]
 
 
 # -- objects in shards ---------------------------------------------------------------------------
