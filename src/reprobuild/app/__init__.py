@@ -12,6 +12,7 @@ from reprobuild.core.files import LOCK_FILE
 
 if TYPE_CHECKING:
     from datetime import date as Date
+    from pathlib import Path
 
     from reprobuild.adapters.bundle.service import Bundles
     from reprobuild.adapters.diff.world import World
@@ -54,6 +55,18 @@ class App(Run):
         from reprobuild.adapters.toml.edit_flake import edit_heads
 
         edit_heads(self.flake_dir, heads, self.project.origins)
+
+    def check_file(self, path: Path, option: str) -> None:
+        """Raises E-USAGE where a file to be written would replace what is no plain file."""
+        from reprobuild.adapters.places import check_replaceable
+
+        check_replaceable(path, option)
+
+    def check_link(self, path: Path, option: str) -> None:
+        """Raises E-USAGE where a link to be made would replace what is no link."""
+        from reprobuild.adapters.places import check_linkable
+
+        check_linkable(path, option)
 
     def output_names(self) -> list[str]:
         """What an installable may be, for a shell's completion; raises E-NO-FLAKE."""

@@ -49,6 +49,7 @@ def export(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
         raise ReprobuildError("E-USAGE", "--tool-wheels goes with --sources, and not --no-tool")
     if options["prove"] and (not options["sources"] or options["have"]):
         raise ReprobuildError("E-USAGE", "--prove goes with --sources and a whole bundle")
+    app.check_file(Path(options["output"]), "-o")
     with app.store.lease():
         shipment = _plan(app, names, options)
         size = {"content_bytes": shipment.size, "objects": len(shipment.entries)}

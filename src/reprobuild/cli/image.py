@@ -132,6 +132,8 @@ def attest(app: App, /, side: str, key: str, output: str) -> None:
 def save(app: App, /, side: str, output: str, form: str, reference: str) -> None:
     """Write it to a file: `docker load`, `podman load` and `skopeo` read it."""
     target = Path(output)
+    if form != "oci-dir":
+        app.check_file(target, "-o")
     with opened(app, side) as image:
         facts = app.images.save(image.path, target, reference=reference, form=form)
     document = {

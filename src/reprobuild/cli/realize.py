@@ -93,6 +93,8 @@ def realize(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
         if document is not None:
             click.echo(text(document, as_json=app.json))
             return
+    if options["out_link"]:
+        app.check_link(Path(options["out_link"]), "--out-link")
     document = _realize(app, names, wishes, plain, options)
     app.quiet()
     click.echo(text(document, as_json=app.json))

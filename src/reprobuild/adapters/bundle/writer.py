@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from reprobuild.adapters.places import check_replaceable
 from reprobuild.core.bundle import format as layout
 from reprobuild.core.bundle.format import Entry, Piece, Trailer
 from reprobuild.core.digest import Digest
@@ -94,6 +95,7 @@ def _write(
 ) -> Written:
     import fcntl
 
+    check_replaceable(path)
     partial = path.with_name(f".{path.name}.partial")
     journal_path = path.with_name(f".{path.name}.journal")
     objects = layout.pack_objects(plan.entries)

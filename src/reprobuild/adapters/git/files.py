@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from reprobuild.adapters.places import is_stream
 from reprobuild.core.integration.model import check_patch_path
 from reprobuild.errors import ReprobuildError
 
@@ -84,7 +85,10 @@ class Pending:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Gives a file new content, whole or not at all."""
+    """Gives a file new content, whole or not at all; a device or FIFO there is written to."""
+    if is_stream(path):
+        path.write_bytes(content)
+        return
     with Pending(path) as pending:
         pending.file.write(content)
         pending.commit()

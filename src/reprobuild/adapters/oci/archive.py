@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from reprobuild.adapters.oci.layout import LayoutFiles, blob_name, blobs_of
+from reprobuild.adapters.places import check_replaceable
 from reprobuild.core.encoding import Value, encode
 from reprobuild.core.image import (
     OCI_LAYOUT,
@@ -95,6 +96,7 @@ def write_archive(
 
     Raises OSError's own kinds for what the disk refuses; an existing file is replaced at the end.
     """
+    check_replaceable(target)
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     temporary = Path(name)
     try:

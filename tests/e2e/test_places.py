@@ -1,0 +1,77 @@
+"""What a user names for output: a device, FIFO or directory there is never replaced."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from support.cliin import cli
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Path:
+    flake = tmp_path / "flake"
+    (flake / "derivations").mkdir(parents=True)
+    (flake / "flake-like.toml").write_text(
+        'format = 0\ndefault = "demo"\n[inputs.text]\nkind = "path"\npath = "text"\n'
+        '[outputs.demo]\ncomponents = ["app"]\n'
+    )
+    (flake / "derivations" / "app.toml").write_text(
+        'result = "steps.all"\n[steps.all]\nkind = "join"\n'
+        'place = [{ from = "inputs.text", to = "" }]\n'
+    )
+    (flake / "text").mkdir()
+    (flake / "text" / "file").write_text("hello\n")
+    assert cli("-C", str(flake), "lock").status == 0
+    assert cli("-C", str(flake), "-q", "realize").status == 0
+    return flake
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    """Stands for every device: what is no plain file."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["realize", "--out-link", "{}"],
+        ["export", "demo", "--no-tool", "-o", "{}"],
+        ["realize", "--check", "--trace", "{}"],
+        ["realize", "--check", "--metrics", "{}"],
+    ],
+    ids=lambda words: words[-2].strip("-") + "-" + words[0],
+)
+def test_what_is_no_plain_file_is_refused(demo: Path, fifo: Path, words: list[str]) -> None:
+    said = cli("-C", str(demo), "-q", *(w.format(fifo) for w in words))
+    assert (said.status, "E-USAGE" in said.err) == (2, True), said.err
+    assert fifo.is_fifo()
+    assert sorted(p.name for p in fifo.parent.iterdir()) == ["flake", "pipe"]
+
+
+def test_an_out_link_replaces_links_alone(demo: Path, tmp_path: Path) -> None:
+    place = tmp_path / "result"
+    place.symlink_to("nowhere")
+    assert cli("-C", str(demo), "-q", "realize", "--out-link", str(place)).status == 0
+    assert (place / "file").read_text() == "hello\n"
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    assert cli("-C", str(demo), "-q", "realize", "--out-link", str(mine)).status == 2
+    assert mine.read_text() == "precious"
+
+
+def test_text_goes_into_a_pipe(demo: Path, fifo: Path) -> None:
+    got: list[str] = []
+    reader = threading.Thread(target=lambda: got.append(fifo.read_text()), daemon=True)
+    reader.start()
+    said = cli("-C", str(demo), "graph", "--format", "svg", "-o", str(fifo))
+    reader.join(30)
+    assert said.status == 0, said.err
+    assert fifo.is_fifo()
+    assert got and got[0].startswith("<?xml")
