@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,89 @@ def test_bash_completes_commands_and_outputs(demo: Path) -> None:
     assert complete("realize", "demo") == ["demo-r1", "demo-r1.text"]
     (demo / "flake-like.toml").write_text("not toml [")
     assert complete("realize", "demo") == []
+
+
+def rewritten(demo: Path, how: Callable[[str], str]) -> bytes:
+    path = demo / "flake-like.toml"
+    data = how(path.read_text()).encode()
+    path.write_bytes(data)
+    return data
+
+
+SCATTERED = """format = 0
+[outputs.demo-r1]
+components = ["text"]
+[inputs.text]
+kind = "path"
+path = "text"
+[outputs.demo-r1.release]
+codename = "demo"
+revision = "r1"
+date = 2026-09-01
+title = "Demo r1"
+repository = "example/demo"
+tag = "{codename}-{revision}"
+[outputs.demo-r1.image]
+"""
+RELEASE = (
+    '{ codename = "demo", revision = "r1", date = 2026-09-01, title = "Demo r1", '
+    'repository = "example/demo", tag = "{codename}-{revision}" }'
+)
+INPUT = '[inputs.text]\nkind = "path"\npath = "text"\n'
+INLINE = (
+    f"format = 0\n{INPUT}[outputs]\n"
+    f'demo-r1 = {{ components = ["text"], image = {{}}, release = {RELEASE} }}\n'
+)
+DOTTED = (
+    'format = 0\noutputs.demo-r1.components = ["text"]\noutputs.demo-r1.image = {}\n'
+    f"outputs.demo-r1.release = {RELEASE}\n{INPUT}"
+)
+
+
+@pytest.mark.parametrize("text", [SCATTERED, INLINE, DOTTED], ids=["scattered", "inline", "dotted"])
+def test_an_output_may_be_written_in_any_way(demo: Path, text: str) -> None:
+    rewritten(demo, lambda _: text)
+    said = cli("-C", str(demo), "release", "new", "--from", "demo-r1")
+    assert said.status == 0, said.err
+    after = load_project(demo).flake.outputs["demo-r2"]
+    assert after.release is not None and after.release.title == "Demo r2"
+
+
+def test_line_ends_and_odd_characters_stay(demo: Path) -> None:
+    data = rewritten(
+        demo, lambda text: text.replace("# Our flake.", "# Ours\u2028[b]").replace("\n", "\r\n")
+    )
+    said = cli("-C", str(demo), "release", "new", "--from", "demo-r1")
+    assert said.status == 0, said.err
+    after = (demo / "flake-like.toml").read_bytes()
+    assert after.count(b"\r\n") >= data.count(b"\r\n")
+    assert b"# Ours\xe2\x80\xa8[b]\r\n" in after
+    assert set(load_project(demo).flake.outputs) == {"demo-r1", "demo-r2", "plain"}
+
+
+def test_links_are_not_replaced(demo: Path, tmp_path: Path) -> None:
+    (demo / "flake-like.toml").rename(demo / "real.toml")
+    (demo / "flake-like.toml").symlink_to("real.toml")
+    assert cli("-C", str(demo), "release", "new", "--from", "demo-r1").status == 0
+    assert (demo / "flake-like.toml").is_symlink()
+    (demo / "releases" / "demo-r3.toml").symlink_to("nowhere")
+    assert cli("-C", str(demo), "release", "new", "--from", "demo-r2").status == 2
+    assert (demo / "releases" / "demo-r3.toml").is_symlink()
+
+
+def test_a_directory_elsewhere_is_not_written_to(
+    demo: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (demo / "releases").symlink_to(other)
+    assert cli("-C", str(demo), "release", "new", "--from", "demo-r1").status == 2
+    assert list(other.iterdir()) == []
+
+
+def test_what_is_said_of_the_next_output_does_not_come_along(demo: Path) -> None:
+    rewritten(
+        demo, lambda text: text.replace("[outputs.plain]", "# The plain one.\n[outputs.plain]")
+    )
+    assert cli("-C", str(demo), "release", "new", "--from", "demo-r1").status == 0
+    assert "plain one" not in (demo / "releases" / "demo-r2.toml").read_text()
+    assert "plain one" in (demo / "flake-like.toml").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date as Date
@@ -12,7 +13,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Table
 
-from reprobuild.adapters.toml.include import included_files
+from reprobuild.adapters.toml.load import load_project
 from reprobuild.adapters.toml.render_lock import replace_file
 from reprobuild.core.files import FLAKE_FILE
 from reprobuild.core.project import Project
@@ -42,7 +43,8 @@ def new_release(
     results of gates, evidence, status); its revision is the next one unless given. Nothing that
     exists is changed but the flake's `include`. Raises E-UNKNOWN-INSTALLABLE for an output that is
     not there, E-USAGE for one without a release, a revision that cannot be counted on, or a name
-    that is taken, E-FLAKE for a file that cannot be read again, E-WRITE.
+    that is taken, E-FLAKE for a file that cannot be read again, E-WRITE. What cannot be read
+    afterwards is taken back.
     """
     output = project.flake.outputs.get(old)
     if output is None:
@@ -63,7 +65,7 @@ def new_release(
     if name == old:
         name = f"{output.release.codename}-{after}"
     file = f"{DIRECTORY}/{name}.toml"
-    if name in project.flake.outputs or (directory / file).exists():
+    if name in project.flake.outputs or os.path.lexists(directory / file):
         raise ReprobuildError(
             "E-USAGE", f"{name} exists already", file=file, hint="say another --revision"
         )
@@ -71,28 +73,48 @@ def new_release(
     table = _output(directory / origin, origin, old)
     _move_on(table, before, after, date)
     still = tuple(mentions(table.unwrap(), before, (name,)))
-    written = [file]
+    return NewRelease(name, after, _write(directory, file, _text(name, old, table)), still)
+
+
+def _write(directory: Path, file: str, text: str) -> tuple[str, ...]:
+    """Writes the file and the include; both are as before where the project cannot be read then."""
+    if (directory / DIRECTORY).is_symlink():
+        raise ReprobuildError(
+            "E-USAGE", f"{DIRECTORY}/ is a link: what it leads to is not written to", file=DIRECTORY
+        )
+    flake = Path(os.path.realpath(directory / FLAKE_FILE))
     try:
+        before = flake.read_bytes()
+        after = _included(before.decode("utf-8"), file).encode()
         (directory / DIRECTORY).mkdir(exist_ok=True)
-        replace_file(directory / file, _text(name, old, table).encode())
-        if _include(directory, file):
-            written.append(FLAKE_FILE)
+        try:
+            replace_file(directory / file, text.encode())
+            replace_file(flake, after)
+            load_project(directory)
+        except BaseException:
+            (directory / file).unlink(missing_ok=True)
+            replace_file(flake, before)
+            raise
     except OSError as error:
         raise ReprobuildError(
             "E-WRITE", f"{file} cannot be written: {error.strerror or error}", file=file
         ) from error
-    return NewRelease(name, after, tuple(written), still)
+    return (file,) if before == after else (file, FLAKE_FILE)
 
 
 def _output(path: Path, file: str, name: str) -> Table:
     try:
-        table = tomlkit.parse(path.read_text("utf-8"))["outputs"][name]
+        table = tomlkit.parse(path.read_bytes().decode("utf-8"))["outputs"][name]
     except (KeyError, OSError, UnicodeDecodeError, TOMLKitError) as error:
         raise ReprobuildError("E-FLAKE", f"{file} cannot be read again: {error}", file=file) from (
             error
         )
-    assert isinstance(table, Table)
-    return table
+    if isinstance(table, Table):
+        return table
+    # Written in one line, by dotted keys or here and there: its comments cannot come along.
+    plain = tomlkit.item(table.unwrap())
+    assert isinstance(plain, Table)
+    return plain
 
 
 _SHOWN = (
@@ -149,33 +171,24 @@ def _text(name: str, old: str, table: Table) -> str:
     outputs = tomlkit.table(is_super_table=True)
     outputs.add(name, table)
     out.add("outputs", outputs)
-    return out.as_string().rstrip("\n") + "\n"
+    lines = out.as_string().replace("\r\n", "\n").rstrip("\n").split("\n")
+    # A comment after the last blank line is the heading of what followed in OLD's file.
+    end = len(lines)
+    while end and lines[end - 1].startswith("#"):
+        end -= 1
+    if end and not lines[end - 1]:
+        lines = lines[:end]
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _include(directory: Path, file: str) -> bool:
-    path = directory / FLAKE_FILE
-    document = tomlkit.parse(path.read_text("utf-8"))
+def _included(text: str, file: str) -> str:
+    """The flake's text with `file` among what it includes."""
+    document = tomlkit.parse(text)
     patterns = document.get("include")
-    if patterns is not None and file in included_files(directory, [str(p) for p in patterns]):
-        return False
     if patterns is None:
-        patterns = tomlkit.array()
+        document["include"] = [file]
+    elif not any(str(p) in (file, f"{DIRECTORY}/*.toml") for p in patterns):
         patterns.append(file)
-        # A key of the whole document stands before its first table.
-        text = f"include = {patterns.as_string()}\n"
-        body = path.read_text("utf-8")
-        at = _first_table(body)
-        replace_file(path, (body[:at] + text + body[at:]).encode())
-        return True
-    patterns.append(file)
-    replace_file(path, tomlkit.dumps(document).encode())
-    return True
-
-
-def _first_table(text: str) -> int:
-    place = 0
-    for line in text.splitlines(keepends=True):
-        if line.lstrip().startswith("["):
-            return place
-        place += len(line)
-    return place
+    else:
+        return text
+    return tomlkit.dumps(document)
