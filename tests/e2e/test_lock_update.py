@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -125,3 +127,58 @@ def test_an_output_is_asked_for_where_several_state_the_head(
     assert run(["-C", str(project), "lock", "--update", "app.pulls.7"]) == 2
     assert "one.app.pulls.7" in capsys.readouterr().err
     assert run(["-C", str(project), "lock", "--update", "two.app.pulls.7"]) == 0
+
+
+def test_a_number_that_is_not_there_loses_no_pin(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flake, lock = project / "flake-like.toml", project / "flake-like.lock"
+    right, pinned = flake.read_text(), lock.read_text()
+    flake.write_text(re.sub(r"number = 7, head = \"\w+\"", "number = 99", right))
+    capsys.readouterr()
+    for _ in range(2):
+        assert run(["-C", str(project), "lock"]) == 4
+        said = capsys.readouterr()
+        assert "pinned" not in said.out
+        assert "has no refs/pull/99/head" in said.err
+        assert "outputs.one.app" in said.err
+        assert "check name, number" in said.err
+        assert "[outputs.one.sources.app]" in lock.read_text()
+    assert run(["-C", str(project), "--json", "lock"]) == 4
+    assert "E-REF-MISSING" in json.loads(capsys.readouterr().out)["open"]["one"]
+    assert run(["-C", str(project), "realize", "--dry-run"]) == 4
+    said = capsys.readouterr()
+    assert "check the number" in said.err  # and not how to give a mirror
+    assert "[mirrors]" not in said.err
+
+    flake.write_text(right)
+    assert run(["-C", str(project), "lock"]) == 0
+    assert lock.read_text() == pinned
+
+
+def test_a_place_that_is_not_reached_is_said_once(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = "http://127.0.0.1:9/away.git"
+    flake = project / "flake-like.toml"
+    more = f'''
+[inputs.away]
+kind = "git"
+url = "{away}"
+ref = "refs/heads/main"
+
+[outputs.two]
+components = ["app"]
+sources.app = {{ input = "away", heads = [{{ number = 1 }}] }}
+
+[outputs.three]
+components = ["app"]
+sources.app = {{ input = "away", heads = [{{ number = 2 }}] }}
+'''
+    flake.write_text(flake.read_text() + more)
+    capsys.readouterr()
+    assert run(["-C", str(project), "lock"]) == 0
+    lines = [x for x in capsys.readouterr().err.splitlines() if x.startswith(("open", "  "))]
+    assert len([line for line in lines if away in line]) == 1
+    assert "        wanted for inputs.away, outputs.three.app, outputs.two.app" in lines
+    assert lines[-1] == "open    outputs that wait for that: three, two"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from reprobuild.app import App
     from reprobuild.core.flake import Flake
     from reprobuild.core.lock import Lock
+    from reprobuild.engine.lock import Open
 
 
 @click.command()
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
 )
 @click.option("--check", is_flag=True, help="Only say whether the lock is complete and current.")
 @click.pass_obj
-def lock(app: App, update: tuple[str, ...], check: bool) -> None:
-    """Pin every input to content, and every source to its integration tree."""
+def lock(app: App, update: tuple[str, ...], check: bool) -> int:
+    """Pin every input to content, and every source to its integration tree.
+
+    What cannot be reached now is left open, and an output that needs it waits. What was reached
+    and does not have what the flake names ends with exit status 4; its former pin stays.
+    """
     from reprobuild.cli.unitlists import with_lists
     from reprobuild.core.files import LOCK_FILE
     from reprobuild.engine.lock import Locker
@@ -36,7 +41,7 @@ def lock(app: App, update: tuple[str, ...], check: bool) -> None:
     project = app.project
     if check:
         _check(app)
-        return
+        return 0
     wanted = Update.parse(update, project.flake)
     pinner = app.sources.pinner()
     with app.store.lease():
@@ -57,6 +62,18 @@ def lock(app: App, update: tuple[str, ...], check: bool) -> None:
     if changed:
         app.write_lock(done.lock)
     _print(app, done.lock, done.changed, _open(app, flake, done.lock), changed, locker.why)
+    wrong = [_shown(name) for name, said in sorted(locker.why.items()) if said.wrong]
+    if not wrong:
+        return 0
+    error = ReprobuildError(
+        "E-OUTPUT-OPEN",
+        "what the flake names is not there: " + ", ".join(wrong),
+        hint="check name, number and commit in the flake; where a mirror stands for the place, it "
+        "may be out of date. A pin that there was stays in the lock until then",
+    )
+    if app.json:
+        return error.exit_status  # the document says what is open
+    raise error
 
 
 def _check(app: App) -> None:
@@ -94,27 +111,50 @@ def _open(app: App, flake: Flake, lock_: Lock) -> dict[str, str]:
     return open_
 
 
+def _shown(name: str) -> str:
+    """`inputs.NAME` or `outputs.OUTPUT.COMPONENT` of a name of `Locked.changed`."""
+    return f"inputs.{name[5:]}" if name.startswith("open.") else name.replace(".open.", ".", 1)
+
+
 def _print(
     app: App,
     lock_: Lock,
     changed: list[str],
     open_: dict[str, str],
     written: bool,
-    said: dict[str, str],
+    said: dict[str, Open],
 ) -> None:
     if app.json:
         click.echo(json.dumps(_document(lock_, changed, open_), indent=2, sort_keys=True))
         return
+    from reprobuild.engine.lock import pins
+
+    there = pins(lock_)
     for name in changed:
         if name.startswith("open.") or ".open." in name:
             continue  # what was open is said to be pinned; what is open follows
-        click.echo(f"pinned  {name}")
-    for name, why in sorted(said.items()):
-        click.echo(f"open    {name.replace('open.', '', 1)}: {why}", err=True)
-    for name, why in sorted(open_.items()):
+        click.echo(f"{'pinned ' if name in there else 'dropped'} {name}")
+    for line in _reasons(said):
+        click.echo(line, err=True)
+    if said and open_:
+        click.echo(f"open    outputs that wait for that: {', '.join(sorted(open_))}", err=True)
+    for name, why in sorted(open_.items()) if not said else ():
         click.echo(f"open    {name}: {why}", err=True)
     if not changed:
         click.echo("the lock is rewritten" if written else "the lock is complete and current")
+
+
+def _reasons(said: dict[str, Open]) -> list[str]:
+    """One line for each place that was not reached, and for each other reason; then whose it is."""
+    groups: dict[str, list[str]] = {}
+    for name, why in sorted(said.items()):
+        groups.setdefault(why.place or why.error.message, []).append(name)
+    lines = []
+    for names in groups.values():
+        message = said[names[0]].error.message
+        lines.append(f"open    {message}")
+        lines.append("        wanted for " + ", ".join(_shown(name) for name in names))
+    return lines
 
 
 def _document(lock_: Lock, changed: list[str], open_: dict[str, str]) -> dict[str, Any]:

@@ -207,6 +207,8 @@ class Evaluator:
             if pin is None:
                 raise self._unpinned(name)
             if pin.spec != spec_digest(declared).hex or pin.kind != declared.kind:
+                if self.lock is not None and name in self.lock.open:
+                    raise self._unpinned(name)
                 raise ReprobuildError(
                     "E-LOCK-STALE",
                     f"input {name} was declared differently when it was pinned",
@@ -266,11 +268,12 @@ class Evaluator:
     def _pinned_source(self, component: str, wanted: Source) -> PinnedSource:
         pin = self.pinned.sources.get(component)
         where = f"outputs.{self.output_name}.sources.{component}"
-        if pin is None and component in self.pinned.open:
+        current = pin is not None and pin.spec == spec_digest(wanted).hex
+        if not current and component in self.pinned.open:
             raise self._open(component)
         if pin is None:
             raise ReprobuildError("E-LOCK-MISSING", f"{where} is not pinned", key=where)
-        if pin.spec != spec_digest(wanted).hex:
+        if not current:
             raise ReprobuildError("E-LOCK-STALE", f"{where} changed after it was pinned", key=where)
         for what, stated, got in (
             ("tree", wanted.tree, pin.tree),

@@ -36,6 +36,25 @@ _OPEN = frozenset(
 _UNREACHED = frozenset({"E-FETCH", "E-OFFLINE", "E-GIT-FETCH"})
 """Those whose message speaks of this machine and its network."""
 
+_NOT_THERE = frozenset({"E-REF-MISSING", "E-GIT-MISSING-OBJECT"})
+"""Those said by a repository that was reached: more likely a slip in the flake than a matter of
+time. Of packages that is said only where a pin would be lost, as a release may wait for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Why one thing stays open."""
+
+    error: ReprobuildError
+    wrong: bool
+    """Whether what was reached does not have it; otherwise it could not be reached."""
+
+    @property
+    def place(self) -> str:
+        """What was not reached, where that is why; else nothing."""
+        url = self.error.facts.get("url")
+        return str(url) if url and self.error.code in _UNREACHED else ""
+
 
 @dataclass(slots=True)
 class Locked:
@@ -54,14 +73,14 @@ class Locker:
     pinner: Pinner
     reporter: Reporter
     update: Update = field(default_factory=Update)
-    why: dict[str, str] = field(default_factory=dict)
+    why: dict[str, Open] = field(default_factory=dict)
     """What was said of everything that stays open, by its name in `Locked.changed`."""
 
     def run(self) -> Locked:
         """Pins what is missing, changed or to be updated; the rest stays to the letter.
 
         Raises an error for what `--update` names and cannot be had, and for wrong content; what
-        merely cannot be reached is left open in the lock.
+        cannot be had now is left open in the lock, where the pin that there was stays beside it.
         """
         open_inputs: dict[str, str] = {}
         inputs: dict[str, Pin] = {}
@@ -75,9 +94,9 @@ class Locker:
                 inputs[name] = self.pinner.input(name, declared)
             except ReprobuildError as error:
                 open_inputs[name] = self._left_open(error, name in self.update.inputs)
-                self.why[f"open.{name}"] = error.message
-                if before is not None and before.spec == spec_digest(declared).hex:
-                    inputs[name] = before
+                self._note(f"open.{name}", error, before is not None)
+                if before is not None and before.kind == declared.kind:
+                    inputs[name] = before  # counts again once its declaration is back
             self.reporter.emit(
                 "finished", name=f"inputs.{name}", how="open" if name in open_inputs else "pinned"
             )
@@ -97,6 +116,10 @@ class Locker:
             now = self.pinner.directory(declared)
             return now is None or pin.tree == now
         return not isinstance(pin, GitPin) or pin.text == self.pinner.text(declared)
+
+    def _note(self, name: str, error: ReprobuildError, had: bool) -> None:
+        wrong = error.code in _NOT_THERE or (had and error.code in _OPEN - _UNREACHED)
+        self.why[name] = Open(error, wrong)
 
     def _left_open(self, error: ReprobuildError, asked_for: bool, moved_on: bool = False) -> str:
         if asked_for or (error.code not in _OPEN and not moved_on):
@@ -122,7 +145,9 @@ class Locker:
                 # has moved on since the release: the output waits, the others need not.
                 moved_on = error.code == "E-TREE-MISMATCH" and wanted.base_commit is None
                 open_[component] = self._left_open(error, asked, moved_on)
-                self.why[f"outputs.{name}.open.{component}"] = error.message
+                self._note(f"outputs.{name}.open.{component}", error, known is not None)
+                if known is not None and not self._text_moved(wanted.input):
+                    sources[component] = known  # counts again once its declaration is back
         return PinnedOutput(open=open_, sources=sources)
 
     def _asked_for(self, output: str, component: str, wanted: Source) -> bool:
@@ -178,12 +203,13 @@ def _without(known: PinnedSource, moved: set[int]) -> PinnedSource:
 
 def changes(old: Lock | None, new: Lock) -> list[str]:
     """The names of all pins that differ between two locks."""
-    before = _flat(old) if old else {}
-    after = _flat(new)
+    before = pins(old) if old else {}
+    after = pins(new)
     return sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
 
 
-def _flat(lock: Lock) -> Mapping[str, object]:
+def pins(lock: Lock) -> Mapping[str, object]:
+    """Everything that a lock says, by the names of `Locked.changed`."""
     flat: dict[str, object] = {f"inputs.{name}": pin for name, pin in lock.inputs.items()}
     flat |= {f"open.{name}": why for name, why in lock.open.items()}
     for name, output in lock.outputs.items():

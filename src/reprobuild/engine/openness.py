@@ -7,15 +7,24 @@ from reprobuild.errors import ReprobuildError
 
 
 def open_error(output: str, what: str, said: str, declared: Input | None) -> ReprobuildError:
-    """E-OUTPUT-OPEN; where a repository is wanted, it names the remote and how to give a mirror."""
+    """E-OUTPUT-OPEN; where a repository is wanted, it names the remote and what to do about it."""
     remote = declared.url if isinstance(declared, GitInput) else None
+    hint = mirror_hint(remote) if remote else None
+    if "E-REF-MISSING: " in said:
+        hint = (
+            "check the number or the name of the ref in the flake: the repository was reached and "
+            "does not have it"
+        )
+        if remote and not remote.startswith(("/", "file://")):
+            hint += f" (a mirror that stands for {remote} may be out of date: update it)"
+        hint += "; then run `reprobuild lock`"
     return ReprobuildError(
         "E-OUTPUT-OPEN",
         f"output {output} is open: {said}",
         output=output,
         open=what,
         remote=remote,
-        hint=mirror_hint(remote) if remote else None,
+        hint=hint,
     )
 
 
