@@ -73,10 +73,20 @@ def test_nothing_is_built_that_a_cache_has(maker: Demo, taker: Demo, cache: Path
     after = taker.json("--offline", "realize", "--substituter", str(cache))
     assert after["image"] == before["image"]
     assert after["counts"]["built"] == after["counts"]["fetched"] == 0
-    assert after["substituted"] == {"notes": [], "taken": 1}
+    assert after["substituted"] == {"from": {cache.as_uri(): 1}, "notes": [], "taken": 1}
+    assert (after["counts"]["taken"], after["counts"]["reused"]) == (1, 0)
     taker.verify()
     taker.json("store", "gc")
     assert taker.json("--offline", "realize")["counts"]["built"] == 0
+
+
+def test_what_a_cache_gave_is_said_and_only_once(taker: Demo, cache: Path) -> None:
+    first = taker.run("--offline", "realize", "--substituter", str(cache)).out
+    assert first.splitlines()[-1] == f"taken 1 from {cache.as_uri()}"
+    again = taker.run("--offline", "realize", "--substituter", str(cache)).out
+    assert again.splitlines()[-1] == "nothing to do"
+    assert taker.json("realize", "--substituter", str(cache))["substituted"]["taken"] == 0
+    assert "substituted" not in taker.json("realize")
 
 
 def test_a_registry_is_a_cache(maker: Demo, taker: Demo, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -11,7 +11,8 @@ def remembered(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An earlier answer, as one of a run that made nothing."""
     counts = dict.fromkeys(answer["counts"], 0)
     counts["reused"] = len(answer["outputs"])
-    return {**answer, "counts": counts}
+    # what a cache gave, it gave to the run that is remembered
+    return {**{k: v for k, v in answer.items() if k != "substituted"}, "counts": counts}
 
 
 def text(document: Mapping[str, Any], *, as_json: bool) -> str:
@@ -56,10 +57,16 @@ def _made(document: Mapping[str, Any]) -> Iterator[str]:
             f"{len(reread)} units could read what changed, {really} of them included it: "
             f"{', '.join(changed[:3])}{more}"
         )
-    yield _summary(document["counts"])
+    yield _summary(document["counts"], _givers(document))
 
 
-def _summary(counts: Mapping[str, int]) -> str:
+def _givers(document: Mapping[str, Any]) -> list[str]:
+    """The caches that gave something, as they are named to people."""
+    places = (document.get("substituted", {}), document.get("remote_cache", {}))
+    return [name for place in places for name, count in place.get("from", {}).items() if count]
+
+
+def _summary(counts: Mapping[str, int], caches: Sequence[str]) -> str:
     words = (
         ("built", "built"),
         ("fetched", "fetched"),
@@ -67,7 +74,10 @@ def _summary(counts: Mapping[str, int]) -> str:
         ("checked", "checked and equal"),
         ("reused", "reused"),
     )
-    busy = any(counts.get(k) for k in ("built", "fetched", "cut_off", "checked"))
+    busy = any(counts.get(k) for k in ("taken", "built", "fetched", "cut_off", "checked"))
     if not busy:
         return "nothing to do"
-    return ", ".join(f"{word} {counts[key]}" for key, word in words if counts.get(key))
+    parts = [f"{word} {counts[key]}" for key, word in words if counts.get(key)]
+    if counts.get("taken"):
+        parts.insert(0, f"taken {counts['taken']} from {' and '.join(caches)}")
+    return ", ".join(parts)

@@ -91,6 +91,8 @@ def realize(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
     if plain:
         document = _remembered(app, names, wishes)
         if document is not None:
+            if options["substituter"]:
+                document["substituted"] = {"from": {}, "notes": [], "taken": 0}
             click.echo(text(document, as_json=app.json))
             return
     if options["out_link"]:
@@ -137,7 +139,11 @@ def _realize(
         required = _required(app, [t.installable.output for t in targets])
         isolation = Isolation(wishes["isolation"]) if wishes["isolation"] else required
         away, shared = _elsewhere(app, isolation, options), _shared(app, options)
-        images = [t.installable.output for t in targets if t.evaluation.image is not None]
+        images = [
+            target.installable.output
+            for target in targets
+            if target.evaluation.image is not None and target.installable.component is None
+        ]
         hold_to_isolation(app, images, isolation.value)
         wish = _wishes(graph, drvs, isolation, options)
         realizer = app.building.realizer(
@@ -158,10 +164,15 @@ def _realize(
         answer = _answer(app, targets, done)
         if away is not None:
             answer["remote"] = away.document()
+        taken = before = len(caches.taken)
         if shared is not None:
             answer["remote_cache"] = shared.document()
+            taken += shared.taken
+            before += shared.taken - done.shared
         if options["substituter"]:
-            answer["substituted"] = {"notes": caches.notes, "taken": len(caches.taken)}
+            answer["substituted"] = caches.document()
+        # what a cache gave before the plan was made, the plan found on record
+        answer["counts"] |= {"taken": taken, "reused": max(0, done.reused - before)}
         for name in images:
             if name in answer["outputs"]:
                 hold_realized(app, Path(answer["outputs"][name]["path"]))

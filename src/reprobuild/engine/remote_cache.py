@@ -190,4 +190,9 @@ class EntryCache:
 
     def document(self) -> dict[str, object]:
         """For `--json`."""
-        return {"given": self.given, "notes": list(self.notes), "taken": self.taken}
+        return {
+            "from": {self.far.name: self.taken} if self.taken else {},
+            "given": self.given,
+            "notes": list(self.notes),
+            "taken": self.taken,
+        }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -71,6 +72,14 @@ class Substitution:
                 continue
             if deep:
                 stack.extend(entry.drv for entry in node.inputs)
+
+    def document(self) -> dict[str, object]:
+        """For `--json`."""
+        return {
+            "from": dict(Counter(self.taken.values())),
+            "notes": list(self.notes),
+            "taken": len(self.taken),
+        }
 
     def _take(self, graph: Graph, drv: Digest, wish: Isolation) -> bool:
         for cache in self.caches:
