@@ -40,6 +40,11 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+def test_every_page_is_in_the_readme() -> None:
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)", (ROOT / "README.md").read_text()))
+    assert {name(page) for page in PAGES if page.parent.name == "docs"} - linked == set()
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name != "ROADMAP.md"], ids=name)
 def test_files_that_are_named_are_there(page: Path) -> None:
     # the roadmap may name what is yet to be written
