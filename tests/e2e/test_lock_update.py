@@ -182,3 +182,45 @@ sources.app = {{ input = "away", heads = [{{ number = 2 }}] }}
     assert len([line for line in lines if away in line]) == 1
     assert "        wanted for inputs.away, outputs.three.app, outputs.two.app" in lines
     assert lines[-1] == "open    outputs that wait for that: three, two"
+
+
+def test_a_repository_whose_path_has_a_space(
+    project: Path, origin: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = project / "flake-like.lock"
+    pinned = re.findall(r"^(?:tree|base|patch-sha256) = .*$", lock.read_text(), re.MULTILINE)
+    place = origin.with_name("own place")
+    origin.rename(place)
+    lock.unlink()
+    flake = project / "flake-like.toml"
+    text = flake.read_text()
+    for url in (str(place), f"file://{origin.parent}/own%20place"):
+        flake.write_text(text.replace(f"file://{origin}", url))
+        assert run(["-C", str(project), "lock"]) == 0
+        found = re.findall(r"^(?:tree|base|patch-sha256) = .*$", lock.read_text(), re.MULTILINE)
+        assert found == pinned
+        assert run(["-C", str(project), "realize", "one.app"]) == 0
+    flake.write_text(text.replace(f"file://{origin}", f"file://{place}"))
+    capsys.readouterr()
+    assert run(["-C", str(project), "lock"]) == 3
+    assert "%20" in capsys.readouterr().err
+
+
+def test_a_wrong_digest_in_the_flake_says_where_to_mend_it(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file.txt").write_text("content")
+    flake = project / "flake-like.toml"
+    more = f"""
+[inputs.file]
+kind = "url"
+url = "file://{tmp_path}/file.txt"
+sha256 = "{"0" * 64}"
+"""
+    flake.write_text(flake.read_text() + more)
+    capsys.readouterr()
+    assert run(["-C", str(project), "lock"]) == 4
+    said = capsys.readouterr().err
+    assert "under [inputs.file] in the flake" in said
+    assert "inputs.file.sha256" in said
+    assert "--update" not in said

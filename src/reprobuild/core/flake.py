@@ -43,8 +43,10 @@ class GitInput(Model):
     @classmethod
     def _url(cls, url: str) -> str:
         # git gives meaning to `ext::…` and to a leading dash; neither is an address.
-        if url.startswith("-") or "::" in url or any(ord(c) < 33 for c in url):
+        if url.startswith("-") or "::" in url or any(ord(c) < 32 for c in url):
             raise problem("url", f"{url[:80]!r} is no address of a git repository")
+        if " " in url and not url.startswith("/"):
+            raise problem("url", f"{url[:80]!r} holds a space: write it as %20")
         if not url.startswith(("https://", "http://", "ssh://", "git://", "file://", "/")):
             raise problem(
                 "url", f"{url[:80]!r} needs a scheme: https, ssh, git, file, or an absolute path"

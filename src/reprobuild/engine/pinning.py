@@ -151,7 +151,10 @@ class Pinner:
                     "E-FETCH-MISMATCH",
                     f"input {name}: the address gives {pin.sha256}, the flake says "
                     f"sha256:{declared.sha256}",
+                    hint="find out why it differs; the new content is accepted by writing its "
+                    f"sha256 under [inputs.{name}] in the flake",
                     input=name,
+                    key=f"inputs.{name}.sha256",
                     expected=declared.sha256,
                     got=pin.sha256.hex,
                 )
