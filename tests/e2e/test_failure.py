@@ -57,6 +57,20 @@ def test_log_of_a_build_that_went_well(realized: Demo) -> None:
     assert realized.run("log", "header.strip").out == "stripping\n"
 
 
+def test_an_empty_log_is_said_to_be_empty(locked: Demo) -> None:
+    locked.component("notes", "echo text > $out/file")
+    locked.run("realize", "demo.notes")
+    ran = locked.run("log", "notes.copy")
+    assert ran.out == ""
+    assert ran.err == "notes.copy was built, and said nothing: its log is empty\n"
+
+
+def test_a_name_that_is_like_no_other_gets_no_guess(locked: Demo) -> None:
+    hint = locked.run("--json", "log", "nonesuch", status=2).error["hint"]
+    assert hint == "`reprobuild graph` lists them"
+    assert "notes.copy" in locked.run("--json", "log", "notes.cpy", status=2).error["hint"]
+
+
 def test_log_of_a_build_that_failed(locked: Demo) -> None:
     locked.component("notes", "echo why it failed; exit 1")
     locked.run("realize", "demo.notes", status=5)

@@ -38,9 +38,15 @@ def log(app: App, /, derivation: str, installable: str) -> None:
             if node.builder == SANDBOX
             else f"{node.builder} leaves no log",
         )
+    empty = True
     with path.open("rb") as file:
         while chunk := file.read(1 << 16):
+            empty = False
             sys.stdout.buffer.write(chunk)
+    if empty:
+        click.echo(
+            f"{graph.nodes[drv].name} was built, and said nothing: its log is empty", err=True
+        )
 
 
 def _find(app: App, derivation: str, installable: str) -> tuple[Graph, Digest]:

@@ -86,7 +86,7 @@ def find_derivation(graph: Graph, text: str) -> Digest:
         found = [d for d in graph.nodes if d.hex.startswith(bare)]
     if len(found) == 1:
         return found[0]
-    near = get_close_matches(text, sorted({n.name for n in graph.nodes.values()}), 3, 0.4)
+    near = get_close_matches(text, sorted({n.name for n in graph.nodes.values()}), 3, 0.6)
     raise ReprobuildError(
         "E-USAGE",
         f"{len(found) or 'no'} derivations are called {text!r}",
