@@ -145,6 +145,20 @@ def test_dry_run_says_what_and_why_and_makes_nothing(locked: Demo) -> None:
     assert list((locked.store / "records").rglob("*")) == []
 
 
+def test_a_dry_run_ends_with_what_there_is_to_do(locked: Demo) -> None:
+    plan = locked.json("realize", "--dry-run")["plan"]
+    deeds = [step["deed"] for step in plan]
+    lines = locked.run("realize", "--dry-run").out.splitlines()
+    assert lines[-1] == f"to do: {deeds.count('build')} to build, {deeds.count('fetch')} to fetch"
+    assert len(lines) == len(plan) + 1
+    locked.run("realize", "demo.header")
+    lines = locked.run("realize", "--dry-run").out.splitlines()
+    assert lines[-2].startswith("to do: ") and lines[-2].endswith(" on record")
+    assert "cut off" in lines[-1]
+    locked.run("realize")
+    assert locked.run("realize", "--dry-run").out.splitlines()[-1] == "nothing to do"
+
+
 # -- two at once -------------------------------------------------------------------------------
 
 

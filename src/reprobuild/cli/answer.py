@@ -25,8 +25,15 @@ def text(document: Mapping[str, Any], *, as_json: bool) -> str:
 def _plan(document: Mapping[str, Any]) -> Iterator[str]:
     for step in document["plan"]:
         yield f"{step['deed']:<6} {step['name']}  – {step['reason']}"
-    if all(step["deed"] == "reuse" for step in document["plan"]):
+    deeds = [step["deed"] for step in document["plan"]]
+    build, fetch, reuse = (deeds.count(deed) for deed in ("build", "fetch", "reuse"))
+    if not build and not fetch:
         yield "nothing to do"
+        return
+    here = f", {reuse} on record" if reuse else ""
+    yield f"to do: {build} to build, {fetch} to fetch{here}"
+    if reuse and build:
+        yield "a build whose inputs come out as they did before is not run again (cut off)"
 
 
 def _made(document: Mapping[str, Any]) -> Iterator[str]:

@@ -130,9 +130,21 @@ def _order(graph: Graph, found: dict[Digest, Record | None]) -> list[Digest]:
     return order
 
 
+_CONTENT = {
+    "fixture": "the tree of its fixture",
+    "git": "its git tree",
+    "path": "its directory",
+}
+"""What is fetched, in words, by the kind of its origin."""
+
+
 def _fetch_reason(derivation: Derivation) -> str:
-    kind = derivation.origin.get("kind", "")
-    return f"its {kind or 'content'} is not in the store"
+    origin = derivation.origin
+    kind = str(origin.get("kind", ""))
+    what = origin.get("filename") or origin.get("reference") or _CONTENT.get(kind, "its content")
+    if origin.get("heads"):
+        what = "its integrated tree"
+    return f"{what} is not in the store"
 
 
 def _build_reason(derivation: Derivation, graph: Graph, found: dict[Digest, Record | None]) -> str:
@@ -141,4 +153,4 @@ def _build_reason(derivation: Derivation, graph: Graph, found: dict[Digest, Reco
         return "this recipe with these inputs is not on record"
     first = missing[0]
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    return f"waits for {first}{more}; cut off if they come out as before"
+    return f"waits for {first}{more}"
