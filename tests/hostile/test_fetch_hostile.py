@@ -19,14 +19,18 @@ from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.fetchers import Fetchers, file_fetchers
 from reprobuild.adapters.fetch.http import Access, Http, TransferError
 from reprobuild.adapters.fetch.http.session import Session
+from reprobuild.adapters.fetch.ocireference import ImageReference
 from reprobuild.adapters.fetch.pipconfig import PipConfig
 from reprobuild.adapters.fetch.places import Places
 from reprobuild.adapters.fetch.redact import redact, split_credentials
 from reprobuild.adapters.fetch.settings import FetchSettings
 from reprobuild.adapters.fetch.wanted import Place, Wanted
+from reprobuild.adapters.substituter.registry import repository_of
+from reprobuild.cli import main as cli
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Sha256
 from reprobuild.core.encoding import Value
+from reprobuild.core.redact import redact as redact_text
 from reprobuild.errors import ReprobuildError
 from support.debarchive import DebArchive, missing_tools, signer
 from support.events import Recorder
@@ -350,3 +354,44 @@ def test_no_failure_shows_a_secret(
     assert error.__cause__ is None
     ours = [r.getMessage() for r in caplog.records if r.name.startswith("reprobuild")]
     assert SECRET not in "".join(ours)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("oci://user:geheim@h:1/a/b", "oci://h:1/a/b"),
+        ("oci://user:ge/heim@h:1/a/b", "oci://h:1/a/b"),
+        ("at https://u:ge@heim@h/x, and", "at https://h/x, and"),
+        ("http://[::1]:80/x@y", "http://[::1]:80/x@y"),
+        ("https://h:80/x@sha256:ab", "https://h:80/x@sha256:ab"),
+    ],
+)
+def test_what_is_shown_of_an_address_in_a_text(text: str, shown: str) -> None:
+    assert redact_text(text) == shown
+
+
+@pytest.mark.parametrize("digest", ["", ":tag", "@sha256:" + "ab" * 32])
+@pytest.mark.parametrize("scheme", ["", "https://", "docker://"])
+def test_an_image_reference_shows_no_password(scheme: str, digest: str) -> None:
+    for secret in ("geheim", "geh/eim", "geh@eim"):
+        with pytest.raises(ReprobuildError) as caught:
+            ImageReference.parse(f"{scheme}user:{secret}@h.example/a/b{digest}")
+        assert "eim" not in str(caught.value.as_document())
+        assert "docker login" in caught.value.message
+
+
+def test_a_cache_s_address_shows_no_password() -> None:
+    with pytest.raises(ReprobuildError) as caught:
+        repository_of("oci://user:geheim@127.0.0.1:1/a/b")
+    assert "geheim" not in str(caught.value.as_document())
+    assert caught.value.__cause__ is None
+
+
+def test_no_error_that_is_printed_shows_a_password(capfd: pytest.CaptureFixture[str]) -> None:
+    for wants_json in (False, True):
+        error = ReprobuildError("E-FETCH", "no: https://u:geheim@h/x", tried=["oci://u:geheim@h"])
+        assert cli._report(error, wants_json) == error.exit_status
+    out, err = capfd.readouterr()
+    assert "https://h/x" in out
+    assert "oci://h" in err
+    assert "geheim" not in out + err

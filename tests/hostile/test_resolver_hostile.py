@@ -12,11 +12,12 @@ import pytest
 
 from reprobuild.adapters.git.cache import GitCache
 from reprobuild.adapters.git.files import read_below
-from reprobuild.core.integration.address import check_url, redact
+from reprobuild.core.integration.address import check_url
 from reprobuild.core.integration.contract import parse_contract
 from reprobuild.core.integration.manifest import parse_manifest
 from reprobuild.core.integration.model import IntegrationSpec, check_ref
 from reprobuild.core.integration.upstream import parse_lock
+from reprobuild.core.redact import redact
 from reprobuild.errors import ReprobuildError
 from support.cliin import cli
 from support.gitkit import Origin, git

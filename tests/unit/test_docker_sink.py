@@ -13,6 +13,7 @@ import pytest
 from fakes.memory_store import MemoryStore
 from reprobuild.adapters.docker.sink import DockerSink, check_loaded
 from reprobuild.adapters.oci.storelayout import read_image
+from reprobuild.adapters.offline import seal
 from reprobuild.errors import ReprobuildError
 from support.images import quick_image
 
@@ -30,6 +31,25 @@ def test_no_daemon(layout: Path, host: str) -> None:
     assert error.value.code == "E-DOCKER-UNAVAILABLE"
     assert error.value.exit_status == 10
     assert "image save" in error.value.hint
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ssh", "http"])
+@pytest.mark.parametrize("secret", ["user:geheim", "user:geh/eim", "user:geheim@x"])
+def test_no_daemon_s_password_is_shown(
+    layout: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, secret: str
+) -> None:
+    host = f"{scheme}://{secret}@127.0.0.1:1"
+    monkeypatch.setenv("DOCKER_HOST", host)
+    for sink in (DockerSink(), DockerSink(host)):
+        with pytest.raises(ReprobuildError) as error:
+            sink.put(layout, "a:1")
+        assert error.value.code == "E-DOCKER-UNAVAILABLE"
+        assert "eim" not in str(error.value.as_document())
+    monkeypatch.setattr(seal, "_SEALED", [True])
+    with pytest.raises(ReprobuildError) as error:
+        DockerSink().put(layout, "a:1")
+    assert error.value.code == "E-OFFLINE"
+    assert error.value.facts["host"] == f"{scheme}://127.0.0.1:1"
 
 
 def test_no_daemon_where_the_environment_says(layout: Path, monkeypatch: Any) -> None:

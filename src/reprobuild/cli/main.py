@@ -179,15 +179,27 @@ def _first_command(argv: list[str]) -> int:
 def _report(error: ReprobuildError, wants_json: bool) -> int:
     try:
         if wants_json and error.code != stdout.FAILED:
-            click.echo(jsonlib.dumps(error.as_document(), ensure_ascii=False, indent=2))
+            document = _shown(error.as_document())
+            click.echo(jsonlib.dumps(document, ensure_ascii=False, indent=2))
             return error.exit_status
     except (ReprobuildError, stdout.ReaderGoneError):
         stdout.abandon()
     if error.code == stdout.FAILED:
         stdout.abandon()
     with suppress(OSError):  # nobody is left to be told
-        click.echo(error_text(error), err=True)
+        click.echo(_shown(error_text(error)), err=True)
     return error.exit_status
+
+
+def _shown(value: Any) -> Any:
+    """The same without credentials in addresses: the last net, under whoever names an address."""
+    from reprobuild.core.redact import redact
+
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: _shown(item) for key, item in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, list) else value
 
 
 def error_text(error: ReprobuildError) -> str:

@@ -39,7 +39,7 @@ def pull(app: App, /, installable: str, url: str) -> None:
             if record is None or not app.store.contains(record.outputs[place.output]):
                 raise ReprobuildError(
                     "E-FETCH",
-                    f"{url} has no result of {name} that is trusted here",
+                    f"{caches.caches[0].name} has no result of {name} that is trusted here",
                     hint="; ".join(caches.notes) or "push it there first",
                     drv=str(place.drv),
                 )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, Self
 
 from reprobuild.core.digest import GitOid
 from reprobuild.core.encoding import Value
-from reprobuild.core.integration.address import redact
 from reprobuild.core.integration.backend import PatchReader, Repository
 from reprobuild.core.integration.chain import check_merge_stack
 from reprobuild.core.integration.manifest import LOCK_NAME, PATCH_NAME, Manifest, render_lock
 from reprobuild.core.integration.model import Integration, IntegrationSpec, Strategy
 from reprobuild.core.integration.moved import MovedHead, both_sides
 from reprobuild.core.integration.strategies import integrate
+from reprobuild.core.redact import redact
 from reprobuild.engine.gitport import SourceRepositories
 from reprobuild.errors import ReprobuildError
 

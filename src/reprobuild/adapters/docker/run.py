@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ import requests
 from docker.errors import APIError, DockerException
 
 from reprobuild.adapters.docker.sink import DockerSink
+from reprobuild.core.redact import redact_inner
 from reprobuild.errors import ReprobuildError
 
 TIMEOUT = 600
@@ -26,8 +28,9 @@ def load_and_run(layout: Path, reference: str, argv: Sequence[str]) -> tuple[int
     DockerSink().put(layout, reference)
     try:
         client = docker.from_env(timeout=TIMEOUT)
-    except DockerException as error:
-        raise ReprobuildError("E-DOCKER-UNAVAILABLE", f"no Docker daemon: {error}") from error
+    except (DockerException, ValueError) as error:
+        why = redact_inner(str(error), os.environ.get("DOCKER_HOST", ""))
+        raise ReprobuildError("E-DOCKER-UNAVAILABLE", f"no Docker daemon: {why}") from None
     container = None
     try:
         container = client.containers.create(

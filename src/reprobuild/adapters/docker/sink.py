@@ -16,6 +16,7 @@ from reprobuild.adapters.oci.archive import archive_pieces
 from reprobuild.adapters.oci.layout import open_layout, read_layout
 from reprobuild.adapters.offline.seal import refuse_daemon
 from reprobuild.core.image import ImageFacts
+from reprobuild.core.redact import redact, redact_inner
 from reprobuild.errors import ReprobuildError
 
 TIMEOUT = 3600
@@ -41,13 +42,15 @@ class DockerSink:
             else:
                 client = docker.from_env(timeout=TIMEOUT)
             client.ping()
-        except (DockerException, requests.RequestException, OSError) as error:
+        except (DockerException, requests.RequestException, OSError, ValueError) as error:
             if client is not None:
                 client.close()
-            where = self._host or "the default socket or DOCKER_HOST"
+            address = self._host or os.environ.get("DOCKER_HOST", "")
+            where = redact(self._host) if self._host else "the default socket or DOCKER_HOST"
+            why = redact_inner(str(error), address)
             raise ReprobuildError(
-                "E-DOCKER-UNAVAILABLE", f"no Docker daemon answers at {where}: {error}"
-            ) from error
+                "E-DOCKER-UNAVAILABLE", f"no Docker daemon answers at {where}: {why}"
+            ) from None
         try:
             yield client
         finally:

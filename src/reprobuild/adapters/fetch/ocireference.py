@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reprobuild.core.digest import Sha256
+from reprobuild.core.redact import redact_reference
 from reprobuild.errors import ReprobuildError
 
 DOCKER_HUB = "docker.io"
@@ -104,10 +105,13 @@ def _split_digest(rest: str, text: str) -> tuple[str, Sha256 | None]:
 
 
 def _bad(text: str, why: str) -> ReprobuildError:
+    shown = redact_reference(text)[:200]
+    if shown != text[:200]:
+        why = "a user and password have no place in it; `docker login` keeps them"
     return ReprobuildError(
         "E-OCI-REFERENCE",
-        f"{text[:200]!r} is no image reference: {why}",
+        f"{shown!r} is no image reference: {why}",
         hint="write registry/repository@sha256:…, registry/repository:tag, oci:PATH, "
         "oci-archive:PATH, docker-archive:PATH or docker-daemon:IMAGE",
-        got=text[:200],
+        got=shown,
     )

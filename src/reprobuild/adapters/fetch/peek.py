@@ -21,6 +21,7 @@ from reprobuild.core.image import (
     parse_manifest,
     sha256_of,
 )
+from reprobuild.core.redact import redact_reference
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Reporter
 
@@ -33,7 +34,8 @@ def peek(downloads: Downloader, text: str, report: Reporter) -> tuple[ImageFacts
     """
     reference = ImageReference.parse(text)
     if reference.transport != "registry":
-        raise ReprobuildError("E-OCI-REFERENCE", f"{text[:200]} names no registry", got=text[:200])
+        shown = redact_reference(text)[:200]
+        raise ReprobuildError("E-OCI-REFERENCE", f"{shown} names no registry", got=shown)
     source = RegistrySource(downloads, reference.host, reference.repository)
     wanted = reference.wanted
     for _ in range(4):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
+from reprobuild.core import redact as core
+
 
 def redact(url: str) -> str:
     """`url` without user, password, fragment and the values of its query, fit for any message."""
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(core.redact(url))
         host = parts.netloc.rpartition("@")[2]
         keys = [key for key, _ in parse_qsl(parts.query, keep_blank_values=True)]
     except ValueError:

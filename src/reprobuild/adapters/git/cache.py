@@ -17,8 +17,9 @@ from reprobuild.adapters.git.partial import with_promisors
 from reprobuild.adapters.git.plumbing import git_directory, local_path, run
 from reprobuild.adapters.git.scratch import Scratch
 from reprobuild.core.digest import GitOid
-from reprobuild.core.integration.address import check_url, redact
+from reprobuild.core.integration.address import check_url
 from reprobuild.core.integration.model import check_ref
+from reprobuild.core.redact import redact
 from reprobuild.errors import ReprobuildError
 
 Rewrite = Callable[[str], Sequence[str]]

@@ -7,7 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reprobuild.adapters.git.plumbing import clean_environment, git_directory, local_path, run
-from reprobuild.core.integration.address import check_url, redact
+from reprobuild.core.integration.address import check_url
+from reprobuild.core.redact import redact
 from reprobuild.errors import ReprobuildError
 
 _CHAIN = 4

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO
 
 from reprobuild.core.digest import GitOid
-from reprobuild.core.integration.address import is_remote, redact
+from reprobuild.core.integration.address import is_remote
+from reprobuild.core.redact import redact
 from reprobuild.errors import ReprobuildError
 
 FLOOR = (2, 39)

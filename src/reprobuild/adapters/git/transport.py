@@ -13,8 +13,9 @@ from pathlib import Path
 
 from reprobuild.adapters.git.plumbing import clean_environment, run
 from reprobuild.core.digest import GitOid
-from reprobuild.core.integration.address import check_url, redact
+from reprobuild.core.integration.address import check_url
 from reprobuild.core.integration.model import check_ref
+from reprobuild.core.redact import redact
 from reprobuild.errors import ReprobuildError
 
 _PASSED = (

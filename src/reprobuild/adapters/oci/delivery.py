@@ -18,6 +18,7 @@ from reprobuild.adapters.oci.dockerarchive import is_saved, read_saved
 from reprobuild.adapters.oci.layout import LayoutFiles, open_layout, read_layout
 from reprobuild.core.image import ImageFacts
 from reprobuild.core.mirrors import NO_MIRRORS, Mirrors
+from reprobuild.core.redact import redact_reference
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import NullReporter
 
@@ -177,7 +178,7 @@ class Images:
         if self.offline:
             raise ReprobuildError(
                 "E-OFFLINE",
-                f"pushing to {reference} needs the network",
+                f"pushing to {redact_reference(reference)} needs the network",
                 hint="leave out --offline, or use `reprobuild image save`",
             )
         from reprobuild.adapters.docker.push import RegistrySink

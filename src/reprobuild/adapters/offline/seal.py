@@ -13,6 +13,7 @@ import stat
 
 from reprobuild.adapters.git.plumbing import no_protocols
 from reprobuild.adapters.offline.filter import program
+from reprobuild.core.redact import redact
 from reprobuild.errors import ReprobuildError
 
 _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 38, 39
@@ -85,9 +86,10 @@ def _refuse_inherited() -> None:
 def refuse_daemon(address: str) -> None:
     """Raises E-OFFLINE when this process is sealed and `address` names a daemon on a network."""
     if _SEALED and address and not address.startswith(("unix:", "/")):
+        shown = redact(address)
         raise ReprobuildError(
             "E-OFFLINE",
-            f"--offline, and the Docker daemon is at {address}",
+            f"--offline, and the Docker daemon is at {shown}",
             hint="unset DOCKER_HOST, or let it name a unix:// socket",
-            host=address,
+            host=shown,
         )

@@ -42,6 +42,7 @@ from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value, encode
 from reprobuild.core.image import MANIFEST, sha256_of
 from reprobuild.core.record import Record
+from reprobuild.core.redact import redact_reference
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Reporter
 
@@ -56,15 +57,16 @@ EMPTY, EMPTY_TYPE = b"{}", "application/vnd.oci.empty.v1+json"
 def repository_of(address: str) -> ImageReference:
     """The repository that `oci://HOST[:PORT]/REPOSITORY` names; raises E-USAGE."""
     rest = address.removeprefix(SCHEME).rstrip("/")
+    shown = redact_reference(address)
     host = rest.partition("/")[0]
     try:
         found = ImageReference.parse(f"docker://{rest}")
     except ReprobuildError as error:
-        raise ReprobuildError("E-USAGE", f"{address} is no repository: {error.message}") from error
+        raise ReprobuildError("E-USAGE", f"{shown} is no repository: {error.message}") from None
     if found.host != host or found.digest is not None or not rest.endswith(found.repository):
         raise ReprobuildError(
             "E-USAGE",
-            f"{address} is no repository of a registry",
+            f"{shown} is no repository of a registry",
             hint="write oci://HOST[:PORT]/REPOSITORY, without a tag; HOST has a dot or a port",
         )
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from reprobuild.core.redact import redact
 from reprobuild.errors import ReprobuildError
 
 _URL = re.compile(r"(?:https?|ssh|git|file)://[^\x00-\x20\x7f\\]+\Z")
@@ -28,11 +29,6 @@ def check_url(url: str) -> str:
         shown = redact(url)[:120]
         raise ReprobuildError("E-GIT-URL", f"{shown!r} is no repository address", got=shown)
     return url
-
-
-def redact(url: str) -> str:
-    """The address (or a text with addresses in it) without credentials."""
-    return re.sub(r"(\w+://)[^/@\s]*@", r"\1", url)
 
 
 def is_remote(url: str) -> bool:
