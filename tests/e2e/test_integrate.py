@@ -224,6 +224,9 @@ def test_resolutions_are_recorded_used_pinned_and_void_when_a_side_moves(
     assert stopped.status == 4
     assert stopped.document["explanation"]["collides_with"] == [1]
     assert "PR #2 conflicts with the clean stack" in stopped.document["error"]["message"]
+    hint = stopped.document["error"]["hint"]
+    assert "integrate rel.lib --analyze" in hint and "the base with the heads before" in hint
+    assert "OUTPUT.COMPONENT" not in hint and "shows both sides" not in hint
     answer = tmp_path / "answer"
     answer.write_text(line(1, "one and two"))
     nobody = project.run("integrate", "rel.lib", "--resolve", f"a.txt={answer}")
@@ -258,6 +261,7 @@ def test_resolutions_are_recorded_used_pinned_and_void_when_a_side_moves(
     origin.pull(1, {"a.txt": line(1, "one, moved")}, [start])
     again = project.run("lock", "--update", "lib.pulls.1")
     assert "PR #2 conflicts" in again.out + again.err
+    assert "`reprobuild integrate rel.lib` shows both sides" in again.err
     blob = next((project.path / "resolutions").glob("*.blob"))
     git(origin.path, "update-ref", "refs/pull/1/head", start.hex)
     project.ok("lock", "--update", "lib.pulls.1")

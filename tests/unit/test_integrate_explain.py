@@ -64,7 +64,11 @@ def test_the_colliding_head_is_named_not_just_the_file(origin: Origin) -> None:
     (hunk,) = path.hunks
     assert (hunk.ours, hunk.theirs) == (("thirty by two",), ("thirty by four",))
     assert hunk.ours_by == (2,)
-    said = "\n".join(explanation_text(found))
+    assert hunk.ours_line == 1 + text(_30="thirty by two").splitlines().index("thirty by two")
+    said = "\n".join(explanation_text(found, {2: "The second", 3: "Another", 4: "The last"}))
+    assert f"a:{hunk.ours_line} as the heads before it leave it" in said
+    assert "#2 The second" in said and "#4 The last" in said and "Another" not in said
+    assert "CONFLICT (content);" in said
     assert "PR #4 collides with #2" in said
     assert "thirty by two" in said and "| thirty by four" in said
     assert "smallest set that cannot stand together: #2, #4" in said

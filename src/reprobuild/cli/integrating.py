@@ -75,12 +75,14 @@ class Question:
             if outcome.integration is None:
                 assert outcome.error is not None
                 found = outcome.explanation
+                outcome.error.hint = self._next(subject)
                 if self.app.json:
                     document: dict[str, Any] = dict(outcome.error.as_document())
                     document["explanation"] = found.document() if found else None
                     click.echo(json.dumps(document, indent=2))
                     return outcome.error.exit_status
-                for line in explanation_text(found) if found else ():
+                titles = {head.number: head.title for head in subject.spec.heads}
+                for line in explanation_text(found, titles) if found else ():
                     click.echo(line)
                 raise outcome.error
             done = outcome.integration
@@ -115,6 +117,17 @@ class Question:
                 components=wrong,
             )
         return 4 if wrong else 0
+
+    def _next(self, subject: DeclaredStack) -> str:
+        """What to do about a conflict that was just explained."""
+        output = self.installable.removesuffix(f".{subject.component}")
+        name = f"{output}.{subject.component}"
+        return (
+            "the clean stack is the base with the heads before that one; "
+            f"`reprobuild integrate {name} --analyze` maps which heads collide; update, reorder or "
+            f"drop one, or record a reviewed resolution: `reprobuild integrate {name} --resolve "
+            "PATH=FILE --author NAME --reason TEXT`"
+        )
 
     def analyze(self, svg: Path | None) -> int:
         """Maps one component's stack."""

@@ -141,6 +141,7 @@ class Locker:
                 sources[component] = self._source(name, component, wanted, known)
             except ReprobuildError as error:
                 error.facts.setdefault("key", f"outputs.{name}.sources.{component}")
+                error.hint = error.hint.replace("OUTPUT.COMPONENT", f"{name}.{component}")
                 asked = self._asked_for(name, component, wanted)
                 # Where the base is left to the branch, another tree only means that the branch
                 # has moved on since the release: the output waits, the others need not.

@@ -13,6 +13,7 @@ CODES = {
     "E-CONFLICT": Code(
         Exit.SOURCES,
         "a head does not merge onto the stack before it",
+        "the clean stack is the base with the heads before it. "
         "`reprobuild integrate OUTPUT.COMPONENT` shows both sides and `--analyze` which heads "
         "collide; update, reorder or drop one, or record a reviewed resolution (`--resolve`)",
     ),

@@ -20,10 +20,13 @@ _MARK = re.compile(rb"(<<<<<<<|=======|>>>>>>>)(?: [^\n]*)?\n?\Z")
 class Hunk:
     """A place where two sides disagree; lines without their ends.
 
-    `ours_by` are the earlier pull requests that brought the lines of our side (0: the base).
+    `line` is where the hunk begins in the file with conflict markers, `ours_line` where it does in
+    our side's file; both count from 1. `ours_by` are the earlier pull requests that brought the
+    lines of our side (0: the base).
     """
 
     line: int
+    ours_line: int
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
     ours_by: tuple[int, ...]
@@ -81,6 +84,7 @@ class Explanation:
                     "hunks": [
                         {
                             "line": h.line,
+                            "ours_line": h.ours_line,
                             "ours": list(h.ours),
                             "theirs": list(h.theirs),
                             "ours_by": list(h.ours_by),
@@ -152,7 +156,7 @@ def _hunks(stack: Stack, step: Step, conflict: ConflictedPath) -> tuple[Hunk, ..
     hunks = []
     for line, before, ours, theirs in parse_markers(content):
         by = authors[before : before + len(ours)]
-        hunks.append(Hunk(line, _text(ours), _text(theirs), tuple(dict.fromkeys(by))))
+        hunks.append(Hunk(line, before + 1, _text(ours), _text(theirs), tuple(dict.fromkeys(by))))
     return tuple(hunks)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from reprobuild.core.integration.absorb import Absorption
 from reprobuild.core.integration.algebra import COLLIDE, COMMUTE, Algebra
@@ -37,14 +37,17 @@ def integration_text(spec: IntegrationSpec, done: Integration) -> Iterator[str]:
     yield f"patch_digest  {done.patch_digest}"
 
 
-def explanation_text(found: Explanation) -> Iterator[str]:
-    """Why a head does not go on."""
+def explanation_text(found: Explanation, titles: Mapping[int, str] | None = None) -> Iterator[str]:
+    """Why a head does not go on; `titles` are those of the pull requests that have one."""
     commit = f" (commit {found.commit.hex[:12]})" if found.commit else ""
     if found.with_heads:
         who = ", ".join(f"#{n}" for n in found.with_heads)
         yield f"PR #{found.number}{commit} collides with {who}"
     else:
         yield f"PR #{found.number}{commit} collides with the base itself"
+    for number in (*found.with_heads, found.number):
+        if titles and titles.get(number):
+            yield f"  {f'#{number}':>7} {titles[number]}"
     for path in found.paths:
         yield from _path_text(found.number, path)
     for same in found.same_change:
@@ -59,12 +62,15 @@ def explanation_text(found: Explanation) -> Iterator[str]:
 
 def _path_text(number: int, path: ConflictPath) -> Iterator[str]:
     by = ", ".join(f"#{n}" for n in path.touched_by) or "no earlier head"
-    yield f"  {path.path}: {path.kind}; touched before by {by}"
+    # the word git has for people, as in the error
+    kind = path.kind.replace("(contents)", "(content)")
+    yield f"  {path.path}: {kind}; touched before by {by}"
     for hunk in path.hunks:
-        yield from _hunk_text(number, hunk)
+        yield from _hunk_text(number, path.path, hunk)
 
 
-def _hunk_text(number: int, hunk: Hunk) -> Iterator[str]:
+def _hunk_text(number: int, path: str, hunk: Hunk) -> Iterator[str]:
+    yield f"    {path}:{hunk.ours_line} as the heads before it leave it"
     by = ", ".join(f"#{n}" if n else "base" for n in hunk.ours_by) or "lines removed"
     yield f"    {f'stack ({by})':<{_WIDTH}} | PR #{number}"
     count = max(len(hunk.ours), len(hunk.theirs))
