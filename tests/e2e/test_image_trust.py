@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reprobuild.adapters.store.store import LocalStore
+from reprobuild.core.derivation import Isolation
+from reprobuild.core.digest import Digest
 from support.demo import Demo, needs_sandbox
 from support.registry import running
 
@@ -98,6 +102,44 @@ def test_policy_stops_a_build_of_weak_isolation(locked: Demo) -> None:
     done = locked.run("--json", "realize", "--isolation", "none", status=9)
     assert done.error["code"] == "E-POLICY"
     assert not list((locked.store / "records").glob("*/*"))
+
+
+@pytest.mark.parametrize(
+    "grade", [["--isolation", "none"], ["--remote", "grpc://127.0.0.1:1"]], ids=lambda g: g[0]
+)
+def test_a_release_stops_a_build_of_less_isolation(locked: Demo, grade: list[str]) -> None:
+    done = locked.run("--json", "realize", *grade, status=9)
+    assert done.error["code"] == "E-POLICY"
+    assert (done.error["facts"]["expected"], done.error["facts"]["got"]) in {
+        ("full", "none"), ("full", "remote"),
+    }  # fmt: skip
+    assert "[outputs.demo.release]" in done.error["hint"]
+    assert not list((locked.store / "records").glob("*/*"))
+
+
+def test_components_alone_are_built_with_less(locked: Demo) -> None:
+    done = locked.json("realize", "demo.notes", "--isolation", "host-toolchain")
+    assert done["outputs"]["demo.notes"]["isolation"] == "host-toolchain"
+    assert locked.json("realize")["outputs"]["demo"]["isolation"] == "full"
+    locked.run("image", "verify")
+
+
+def test_an_image_on_record_with_less_than_its_label_says(realized: Demo, tmp_path: Path) -> None:
+    """A store of an earlier version may hold such a record."""
+    made = realized.json("key", "generate")
+    drv = Digest.parse(realized.json("realize")["outputs"]["demo"]["drv"])
+    with LocalStore.open(realized.store) as store:
+        record = store.realized(drv)
+        assert record is not None
+        weak = replace(record, isolation=Isolation.NONE)
+        store.add_record(weak)
+        store.choose(drv, weak)
+    assert realized.run("--json", "image", "verify", status=9).error["code"] == "E-POLICY"
+    target = tmp_path / "image.tar"
+    realized.run("image", "save", "-o", str(target))
+    realized.run("image", "attest", "-o", str(target))
+    words = ["image", "verify", f"file:{target}", "--key", made["file"]]
+    assert realized.run("--json", *words, status=9).error["code"] == "E-POLICY"
 
 
 def test_policy_of_signers(realized: Demo, tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_looks_again_when_something_moved(realized: Demo, change: object) -> Non
 
 def test_another_wish_is_not_answered_by_the_memo(realized: Demo) -> None:
     realized.run("realize")
-    _, loaded = modules(realized, "realize", "--isolation", "host-toolchain")
+    _, loaded = modules(realized, "realize", "--isolation", "full")
     assert "pydantic" in loaded
 
 

@@ -46,9 +46,12 @@ def made(app: App, image: Side, facts: ImageFacts, key: str) -> list[Attachment]
 
 
 def _observed(app: App, image: Side) -> Observed:
-    """The weakest isolation among the records behind an image of this project."""
+    """The weakest isolation among the records behind an image of this project.
+
+    The image's own record says it: it is as weak as what it was made of, whatever was chosen for
+    one of its components since.
+    """
     from reprobuild import __version__
-    from reprobuild.core.derivation import Isolation
     from reprobuild.core.provenance import Observed
 
     versions = {"reprobuild": __version__}
@@ -57,14 +60,9 @@ def _observed(app: App, image: Side) -> Observed:
     from reprobuild.cli.evaluation import evaluate
 
     graph, (target,) = evaluate(app, (image.output,))
-    order = list(Isolation)
-    grades = []
-    for drv in graph.closure([place.drv for place in target.located.values()]):
-        record = app.store.realized(drv)
-        if record is not None:
-            grades.append(record.isolation)
-    weakest = max(grades, key=order.index).value if grades else ""
-    return Observed(weakest, len(grades), versions)
+    closure = graph.closure([place.drv for place in target.located.values()])
+    records = sum(app.store.realized(drv) is not None for drv in closure)
+    return Observed(image.isolation, records, versions)
 
 
 def read_files(paths: Sequence[Path]) -> list[Attachment]:
@@ -124,7 +122,8 @@ def checked(
 ) -> list[Claim]:
     """The claims of attestations that `keys` (public key files) signed; without such, that the
     user's own and trusted keys signed. So did a key that one of these vouches for in an attachment.
-    Raises E-SIGNATURE, E-KEY."""
+    Raises E-SIGNATURE, E-KEY; E-POLICY for provenance of a build with less isolation than the
+    image's label says."""
     from reprobuild.engine.attest import check
 
     if keys:
@@ -132,7 +131,12 @@ def checked(
     else:
         believed = [(k.id, k.key) for k in app.keyring.known() if not k.revoked]
     followed = [(key_id(new), new) for new in _followed(app, believed, attachments)]
-    return check(attachments, facts, [*believed, *followed], app.keyring.signed_by)
+    claims = check(attachments, facts, [*believed, *followed], app.keyring.signed_by)
+    from reprobuild.core.policy import check_observed
+
+    release = app.images.statement(image.path, reference=image.reference)["release"]
+    check_observed(str(release["isolation"]), claims, str(release["output"]))
+    return claims
 
 
 def _followed(
@@ -148,13 +152,20 @@ def _followed(
 def hold_to_policy(
     app: App, image: Side, facts: ImageFacts, attachments: Sequence[Attachment]
 ) -> None:
-    """Raises E-POLICY when the image does not keep to the project's policy."""
+    """Raises E-POLICY when the image does not keep to the project's policy, or was built with less
+    isolation than its own label says."""
+    from reprobuild.core.policy import check_claims, check_required, check_statement
+
     policy = policy_of(app, image)
+    if policy is None and not image.isolation:
+        return
+    statement = app.images.statement(image.path, reference=image.reference)
+    if image.isolation:
+        required = str(statement["release"]["isolation"])
+        check_required(required, image.isolation, "what is on record", image.output)
     if policy is None:
         return
-    from reprobuild.core.policy import check_claims, check_statement
-
-    check_statement(policy, app.images.statement(image.path, reference=image.reference))
+    check_statement(policy, statement)
     if not (policy.signers or policy.gates):
         return
     from reprobuild.engine.attest import check
@@ -170,16 +181,17 @@ def hold_to_policy(
 
 
 def hold_to_isolation(app: App, outputs: Sequence[str], grade: str) -> None:
-    """Before anything is built: raises E-POLICY for a release that requires too little, and for a
-    call that builds it with too little."""
+    """Before anything of these images is built: raises E-POLICY for a release that requires less
+    than the policy, and for a call that builds it with less than either wants."""
     policy = app.project.flake.policy
-    if policy is None:
-        return
-    from reprobuild.core.policy import check_isolation
+    from reprobuild.core.policy import check_isolation, check_required
 
     for name in outputs:
         release = app.project.flake.outputs[name].release
-        if release is not None:
+        if release is None:
+            continue
+        check_required(release.isolation.value, grade, f"this build of {name}", name)
+        if policy is not None:
             check_isolation(policy, release.isolation.value, f"the release of {name}")
             check_isolation(policy, grade, f"this build of {name}")
 

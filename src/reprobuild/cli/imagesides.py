@@ -21,14 +21,15 @@ FILE, DOCKER, REGISTRY = "file:", "docker:", "registry:"
 class Side:
     """An image as a layout or archive on this machine.
 
-    `reference` is set for what a daemon gave; `remote` for a registry's; `output` is the flake's
-    output, for an installable.
+    `reference` is set for what a daemon gave; `remote` for a registry's. For an installable,
+    `output` is the flake's output and `isolation` the grade that its record states.
     """
 
     path: Path
     reference: str = ""
     remote: str = ""
     output: str = ""
+    isolation: str = ""
 
 
 @contextmanager
@@ -67,11 +68,12 @@ def _realized(app: App, text: str) -> Side:
         )
     record = app.store.realized(plan.located.drv)
     tree = record.outputs.get(plan.located.output) if record is not None else None
-    if tree is None or not app.store.contains(tree):
+    if record is None or tree is None or not app.store.contains(tree):
         raise ReprobuildError(
             "E-NOT-REALIZED",
             f"the image of {target.installable} is not in the store",
             hint=f"run `reprobuild realize {target.installable}` first",
             drv=str(plan.located.drv),
         )
-    return Side(app.store.materialise(tree), output=target.installable.output)
+    path, output = app.store.materialise(tree), target.installable.output
+    return Side(path, output=output, isolation=record.isolation.value)

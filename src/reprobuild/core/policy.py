@@ -24,6 +24,41 @@ def check_isolation(policy: Policy, grade: str, what: str) -> None:
         )
 
 
+def check_required(required: str, grade: str, what: str, output: str) -> None:
+    """Raises E-POLICY when `what` has a weaker grade than the release of `output` says that every
+    build of it had: its label would not be true."""
+    grades = [g.value for g in Isolation]
+    if required not in grades:
+        raise ReprobuildError(
+            "E-POLICY", f"{output} requires {required[:40]!r}, which is no isolation grade"
+        )
+    if grade not in grades or not Isolation(grade).satisfies(Isolation(required)):
+        raise ReprobuildError(
+            "E-POLICY",
+            f"{what} has the isolation {grade[:40]!r}; the release of {output} requires "
+            f"{required!r}, and its label says so",
+            hint=f"write `isolation` no higher under [outputs.{output}.release], or realize the "
+            f"components alone (`reprobuild realize {output}.COMPONENT …`)",
+            expected=required,
+            got=grade[:40],
+        )
+
+
+def check_observed(required: str, claims: Sequence[Claim], output: str) -> None:
+    """The same for what signed provenance says was seen while building."""
+    for one in claims:
+        observed = _observed(one) if one.predicate_type == SLSA else None
+        if observed is not None:
+            check_required(required, str(observed), f"what {one.signer[:40]} built", output)
+
+
+def _observed(claim: Claim) -> object:
+    """The weakest grade that provenance names; None where it names none."""
+    build = claim.predicate.get("buildDefinition")
+    internal = build.get("internalParameters") if isinstance(build, Mapping) else None
+    return internal.get("isolation_observed") if isinstance(internal, Mapping) else None
+
+
 def check_statement(policy: Policy, statement: Mapping[str, Any]) -> None:
     """Raises E-POLICY for what an image's own statement shows: isolation and licences."""
     check_isolation(policy, str(statement["release"]["isolation"]), "the release")
@@ -52,9 +87,7 @@ def check_claims(policy: Policy, claims: Sequence[Claim]) -> None:
             signers=sorted(wanted),
         )
     for one in proven:
-        build = one.predicate.get("buildDefinition")
-        internal = build.get("internalParameters") if isinstance(build, Mapping) else None
-        observed = internal.get("isolation_observed") if isinstance(internal, Mapping) else None
+        observed = _observed(one)
         if observed is not None:
             check_isolation(policy, str(observed), "what was built")
     missing = sorted(set(policy.gates) - passed_gates(counted))

@@ -85,7 +85,7 @@ CODES = {
     ),
     "E-POLICY": Code(
         Exit.CHECK,
-        "an image does not keep to the project's [policy]",
+        "an image does not keep to the project's [policy], or to the isolation of its release",
         "change the release, or the policy",
     ),
     "E-PROFILE": Code(
