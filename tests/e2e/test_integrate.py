@@ -449,6 +449,29 @@ def test_init_of_nothing_makes_a_flake_that_reads(tmp_path: Path) -> None:
     assert cli("-C", str(tmp_path), "init").status == 0
     said = cli("-C", str(tmp_path), "--json", "lock")
     assert said.status == 0, said
+    assert "no outputs" in cli("-C", str(tmp_path), "show").err
+    none = cli("-C", str(tmp_path), "realize")
+    assert none.status != 0 and "[outputs.NAME]" in none.err and "name one of" not in none.err
+
+
+def test_what_init_of_nothing_shows_is_right(project: Project, tmp_path: Path) -> None:
+    project.origin.pull(1, {"b.txt": "b\n"}, [project.base])
+    new = tmp_path / "new"
+    new.mkdir()
+    said = cli("-C", str(new), "init")
+    assert "docs/" not in said.out and "flake-like.toml" in said.out
+    flake = new / "flake-like.toml"
+    head, _, shown = flake.read_text().partition("#\n")
+    example = "\n".join(line.removeprefix("#").removeprefix(" ") for line in shown.splitlines())
+    url = "https://git.example.org/app.git"
+    assert url in example
+    flake.write_text(head + example.replace(url, str(project.origin.path)) + "\n")
+    (new / "derivations").mkdir()
+    (new / "derivations" / "app.toml").write_text('input = "app"\nresult = "source"\n')
+    project.path = new
+    project.ok("lock")
+    heads = project.ok("--json", "integrate", "demo.app").document["heads"]
+    assert [head["number"] for head in heads] == [1]
 
 
 @needs_sandbox

@@ -81,7 +81,11 @@ def init(
         return
     for name in written:
         click.echo(f"wrote {name}")
-    click.echo("next: `reprobuild lock`" if imported.sources else "next: docs/language.md")
+    click.echo(
+        "next: `reprobuild lock`"
+        if imported.sources
+        else f"next: declare an input and an output in {written[0]}, which shows how"
+    )
 
 
 def _gather(

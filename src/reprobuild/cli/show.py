@@ -26,7 +26,7 @@ def show(app: App, /, installable: str) -> None:
 
     Instead of a name, a drv digest as an image's labels carry it: shows what it is of.
     """
-    from reprobuild.core.installable import parse_installable
+    from reprobuild.core.installable import NO_OUTPUTS, parse_installable
 
     app, (name,) = in_flake(app, (installable,))
     flake = app.project.flake
@@ -38,6 +38,8 @@ def show(app: App, /, installable: str) -> None:
     if app.json:
         click.echo(json.dumps({"outputs": outputs}, indent=2, sort_keys=True))
         return
+    if not outputs:
+        click.echo(f"the flake declares no outputs: {NO_OUTPUTS}", err=True)
     for output, facts in outputs.items():
         mark = "  (default)" if output == flake.default else ""
         click.echo(f"{output}{mark}  {facts.get('drv') or 'open'}")

@@ -6,8 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from reprobuild.core.files import FLAKE_FILE
 from reprobuild.core.flake import Flake
 from reprobuild.errors import ReprobuildError
+
+NO_OUTPUTS = f"declare one as [outputs.NAME] in {FLAKE_FILE}, with the components that it has"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,13 @@ class Installable:
 def parse_installable(text: str, flake: Flake) -> Installable:
     """From `OUTPUT[.COMPONENT[.STEP]]`, empty for the default; raises E-UNKNOWN-INSTALLABLE."""
     name, dot, component = text.partition(".")
+    if not flake.outputs:
+        raise ReprobuildError(
+            "E-UNKNOWN-INSTALLABLE",
+            "the flake declares no outputs",
+            got=name or None,
+            hint=NO_OUTPUTS,
+        )
     if not name:
         if flake.default is None:
             raise ReprobuildError(

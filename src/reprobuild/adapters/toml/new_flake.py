@@ -11,11 +11,27 @@ from reprobuild.core.files import FLAKE_FILE, component_file
 from reprobuild.core.integration.imported import Imported, ImportedRelease, ImportedSource
 from reprobuild.core.integration.model import Strategy
 
+_EXAMPLE = """\
+[inputs.app]
+kind = "git"
+url = "https://git.example.org/app.git"
+ref = "refs/heads/main"
+
+[outputs.demo]
+components = ["app"]
+
+[outputs.demo.sources.app]
+input = "app"
+heads = [{ number = 1 }]
+"""
+"""What an empty flake shows of the language; derivations/app.toml goes with it."""
+
 
 def render_flake(imported: Imported) -> str:
     """The text of a flake with one output that has all the sources."""
     out = document()
-    out.add(comment("What is wanted (docs/language.md). Written by `reprobuild init`."))
+    out.add(comment("What is wanted. Written by `reprobuild init`; docs/language.md of reprobuild"))
+    out.add(comment("describes the language."))
     for note in imported.notes:
         out.add(comment(note))
     out.add(nl())
@@ -31,6 +47,18 @@ def render_flake(imported: Imported) -> str:
             one.add("ref", source.ref)
             inputs.add(source.component, one)
         out.add("inputs", inputs)
+    else:
+        out.add(nl())
+        out.add(
+            comment("For a start, with another url: pull request 1 of a repository, merged onto")
+        )
+        out.add(
+            comment("its main branch. derivations/app.toml then says what is made of it; at least")
+        )
+        out.add(comment('input = "app" and result = "source".'))
+        out.add(comment(""))
+        for line in _EXAMPLE.splitlines():
+            out.add(comment(line))
     outputs = table(is_super_table=True)
     outputs.add(imported.output, _output(imported))
     if imported.sources:
@@ -130,7 +158,7 @@ def _rows(out: Table, key: str, rows: list[dict[str, Any]]) -> None:
 def render_component(source: ImportedSource) -> str:
     """A component file that ships the integrated source as it is, to be filled in."""
     out = document()
-    out.add(comment(f"How {source.component} is built (docs/language.md): so far, not at all."))
+    out.add(comment(f"How {source.component} is built: so far, not at all."))
     out.add("input", source.component)
     out.add("result", "source")
     out.add(nl())
