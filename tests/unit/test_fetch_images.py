@@ -12,9 +12,14 @@ from pathlib import Path
 import pytest
 
 from fakes.memory_store import MemoryStore
+from reprobuild.adapters.docker.repository import Repository
 from reprobuild.adapters.fetch.discovery import Discovery
+from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.fetchers import file_fetchers
+from reprobuild.adapters.fetch.http import Access, Http, TransferError
 from reprobuild.adapters.fetch.ocireference import ImageReference
+from reprobuild.adapters.fetch.peek import peek
+from reprobuild.adapters.fetch.registry import RegistrySource
 from reprobuild.adapters.fetch.settings import FetchSettings
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Sha256
@@ -22,7 +27,7 @@ from reprobuild.core.mirrors import Mirrors
 from reprobuild.errors import ReprobuildError
 from support.events import Recorder
 from support.ociparts import MANIFEST, Image, descriptor, index_of, write_archive, write_layout
-from support.webserver import WebServer, web_server
+from support.webserver import Fault, WebServer, web_server
 
 IMAGE = Image()
 DIGEST = "sha256:" + "ab" * 32
@@ -284,6 +289,61 @@ def test_an_identity_token_is_refreshed(web: WebServer, tmp_path: Path, no_login
     (asked,) = web.requests("/token")
     assert asked.method == "POST"
     assert b"refresh_token=idt" in asked.body
+
+
+@pytest.mark.parametrize("put", [False, True])
+@pytest.mark.parametrize(
+    "realm",
+    [
+        "http://tokens.invalid/token",
+        "HTTP://tokens.invalid/token",
+        "http://127.0.0.1.tokens.invalid/token",
+        "http://tokens.invalid\\@127.0.0.1/token",
+        "http://127.0.0.1@tokens.invalid/token",
+        "file:///etc/passwd",
+        "http://[::1/token",
+    ],
+)
+def test_no_login_goes_in_clear_text_to_another_machine(
+    web: WebServer,
+    tmp_path: Path,
+    no_logins: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    realm: str,
+    put: bool,
+) -> None:
+    challenge = f'Bearer realm="{realm}",service="reg"'
+    path = "/v2/some/image/manifests/1"
+    web.put(path, IMAGE.manifest, authorization="Bearer t0ken", challenge=challenge)
+    login(no_logins, web.host)
+    monkeypatch.setenv("http_proxy", web.url)  # would see what goes out
+    monkeypatch.setenv("no_proxy", web.host.partition(":")[0])
+    with pytest.raises(TransferError) as caught:
+        if put:
+            target = ImageReference.parse(f"{web.host}/some/image:1")
+            Repository(target, Access(), 0.0).ask("GET", f"{web.url}{path}", (200,))
+        else:
+            downloads = Downloader(Http(settings(tmp_path)))
+            RegistrySource(downloads, web.host, "some/image").manifest("1")
+    assert "is not https" in caught.value.reason
+    assert [seen.path for seen in web.seen] == [path]
+
+
+def test_an_identity_token_is_not_led_on(web: WebServer, tmp_path: Path, no_logins: Path) -> None:
+    token_server(web)
+    web.put("/token", b"", always=Fault("redirect", 307, f"{web.url}/elsewhere"))
+    login(no_logins, web.host, identitytoken="idt")
+    assert refused(tmp_path, f"{web.host}/some/image:1").code == "E-FETCH"
+    assert web.requests("/elsewhere") == []
+
+
+def test_an_error_names_the_scheme_that_was_spoken(web: WebServer, tmp_path: Path) -> None:
+    error = refused(tmp_path, f"{web.host}/some/image:absent")
+    assert f"http://{web.host}/some/image" in error.message
+    with pytest.raises(ReprobuildError) as caught:
+        peek(Downloader(Http(settings(tmp_path))), f"{web.host}/some/image:absent", Recorder())
+    assert f"http://{web.host}/some/image" in caught.value.message
+    assert ImageReference.parse("127.0.0.1.example/a/b").url == "https://127.0.0.1.example/a/b"
 
 
 def test_a_basic_login_is_sent(web: WebServer, tmp_path: Path, no_logins: Path) -> None:

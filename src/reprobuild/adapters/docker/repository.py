@@ -14,7 +14,12 @@ import requests
 
 from reprobuild.adapters.fetch.http.errors import TransferError, explain, status_error
 from reprobuild.adapters.fetch.http.session import Access, Authorization, Session
-from reprobuild.adapters.fetch.ocireference import DOCKER_HUB, ImageReference
+from reprobuild.adapters.fetch.ocireference import (
+    DOCKER_HUB,
+    ImageReference,
+    is_private,
+    registry_scheme,
+)
 from reprobuild.adapters.fetch.registry import docker_login
 
 T = TypeVar("T")
@@ -24,7 +29,6 @@ ATTEMPTS = 4
 LONGEST_PAUSE = 60.0
 MAX_REDIRECTS = 5
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
-_LOOPBACK = re.compile(r"(?:localhost|127(?:\.\d+){3}|\[::1\])(?::\d+)?\Z")
 
 
 class Repository:
@@ -38,7 +42,7 @@ class Repository:
         """Other repositories of the registry that blobs may be mounted from."""
         self._authorization = ""
         host = "registry-1.docker.io" if target.host == DOCKER_HUB else target.host
-        self.scheme = "http" if _LOOPBACK.match(host) else "https"  # as docker: loopback is plain
+        self.scheme = registry_scheme(host)
         self.base = f"{self.scheme}://{host}/v2/{target.repository}"
 
     def close(self) -> None:
@@ -124,7 +128,7 @@ class Repository:
             raise TransferError("it wants a login", status=401)
         parameters = dict(_PARAMETER.findall(rest))
         realm = parameters.get("realm", "")
-        if urlsplit(realm).scheme not in ("https", self.scheme):
+        if not is_private(realm, self.target.host):
             raise TransferError("it sends logins to an address that is not https", status=401)
         scopes = [f"repository:{self.target.repository}:pull,push"]
         scopes += [f"repository:{name}:pull" for name in self.sources]
@@ -140,7 +144,13 @@ class Repository:
                     "refresh_token": login.identity_token,
                     "scope": " ".join(scopes),
                 }
-                response = self.session.post(realm, data=form, timeout=TIMEOUT)
+                response = self.session.post(
+                    # Not led on: a redirect would take the token in the form along.
+                    realm,
+                    data=form,
+                    timeout=TIMEOUT,
+                    allow_redirects=False,
+                )
             else:
                 response = self.session.get(realm, params=query, auth=pair, timeout=TIMEOUT)
         except (requests.RequestException, OSError) as error:

@@ -104,7 +104,7 @@ def _manifest(source: ImageSource, reference: ImageReference, wanted: str) -> by
 
 def _place(reference: ImageReference) -> Place:
     if reference.transport == "registry":
-        return Place(f"https://{reference.host}/{reference.repository}")
+        return Place(reference.url)
     if reference.transport == "docker-daemon":
         return Place("file:///var/run/docker.sock")
     return Place(reference.path.absolute().as_uri())

@@ -6,12 +6,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from reprobuild.core.digest import Sha256
 from reprobuild.core.redact import redact_reference
 from reprobuild.errors import ReprobuildError
 
 DOCKER_HUB = "docker.io"
+_LOOPBACK = re.compile(r"(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d+)?\Z")
 
 # The grammar of the distribution project (reference.go).
 _REPOSITORY = re.compile(
@@ -19,6 +21,23 @@ _REPOSITORY = re.compile(
 )
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?\Z")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z")
+
+
+def registry_scheme(host: str) -> str:
+    """How a registry at `host[:port]` is spoken to: plainly on loopback alone, as docker does."""
+    return "http" if _LOOPBACK.match(host) else "https"
+
+
+def is_private(url: str, host: str) -> bool:
+    """Whether a login for the registry at `host` may be sent to `url`: over TLS; or plainly, where
+    both are on this machine."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    # The whole of what stands there is matched: readers of URLs differ over a `\@` in it.
+    plain = registry_scheme(parts.netloc) == registry_scheme(host) == "http"
+    return parts.scheme == "https" or (parts.scheme == "http" and plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +103,11 @@ class ImageReference:
     def wanted(self) -> str:
         """What to ask for: the digest where there is one, else the tag."""
         return str(self.digest) if self.digest is not None else self.tag
+
+    @property
+    def url(self) -> str:
+        """Where a registry's repository is, with the scheme that is spoken there."""
+        return f"{registry_scheme(self.host)}://{self.host}/{self.repository}"
 
     def __str__(self) -> str:
         if self.transport == "docker-daemon":

@@ -63,7 +63,7 @@ def _manifest(source: RegistrySource, reference: ImageReference, wanted: str) ->
     try:
         data = source.manifest(wanted)
     except TransferError as error:
-        place = Place(f"https://{reference.host}/{reference.repository}")
+        place = Place(reference.url)
         raise unreachable(f"the image {reference}", [(place, error)]) from None
     if wanted.startswith("sha256:") and sha256_of(data) != Sha256.parse(wanted):
         raise ReprobuildError(

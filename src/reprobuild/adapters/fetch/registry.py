@@ -21,7 +21,7 @@ from urllib.parse import urlencode, urlsplit
 
 from reprobuild.adapters.fetch.download import Downloader
 from reprobuild.adapters.fetch.http import TransferError
-from reprobuild.adapters.fetch.ocireference import DOCKER_HUB
+from reprobuild.adapters.fetch.ocireference import DOCKER_HUB, is_private, registry_scheme
 from reprobuild.adapters.fetch.wanted import Place, Wanted, unreachable
 from reprobuild.ports import Reporter
 
@@ -35,7 +35,6 @@ ACCEPT = ", ".join(
     )
 )
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
-_LOOPBACK = re.compile(r"(?:localhost|127(?:\.\d+){3}|\[::1\])(?::\d+)?\Z")
 _TOKEN_AGE = 120.0  # registries promise at least 60 s and usually give 300
 
 
@@ -93,8 +92,7 @@ class RegistrySource:
         self._host = host
         self._repository = repository
         api = "registry-1.docker.io" if host == DOCKER_HUB else host
-        scheme = "http" if _LOOPBACK.match(api) else "https"  # as docker: loopback is plain
-        self._base = f"{scheme}://{api}/v2/{repository}"
+        self._base = f"{registry_scheme(api)}://{api}/v2/{repository}"
         self._lock = threading.Lock()
         self._authorization = ""
         self._obtained = 0.0
@@ -181,8 +179,7 @@ class RegistrySource:
     def _token(self, parameters: dict[str, str], login: Login, basic: str) -> str:
         """From the token server (distribution's "token" and "oauth2" pages)."""
         realm = parameters.get("realm", "")
-        wanted = "http" if self._base.startswith("http:") else "https"
-        if urlsplit(realm).scheme not in ("https", wanted):
+        if not is_private(realm, self._host):
             raise TransferError(f"{self._host} sends its logins to an address that is not https")
         query = {"scope": f"repository:{self._repository}:pull"}
         if "service" in parameters:

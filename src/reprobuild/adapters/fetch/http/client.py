@@ -90,7 +90,10 @@ class Http:
             raise
 
     def post(self, url: str, form: Mapping[str, str]) -> bytes:
-        """The body of the answer to a small form (token endpoints); raises TransferError."""
+        """The body of the answer to a small form (token endpoints); raises TransferError.
+
+        A redirect is not followed: it would take what is in the form along.
+        """
         if self.settings.offline:
             raise TransferError("the network is off", offline=True)
         response = self._request("POST", url, {}, None, form)
@@ -119,6 +122,7 @@ class Http:
                 data=form,
                 stream=True,
                 timeout=timeout,
+                allow_redirects=form is None,
             )
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             raise explain(error) from None
