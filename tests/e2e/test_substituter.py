@@ -89,6 +89,18 @@ def test_what_a_cache_gave_is_said_and_only_once(taker: Demo, cache: Path) -> No
     assert "substituted" not in taker.json("realize")
 
 
+def test_what_was_cut_off_is_had_by_its_own_recipe(maker: Demo, tmp_path: Path) -> None:
+    """A changed comment is stripped: what follows stands on the record of another recipe."""
+    pull = maker.path / "fixtures/header/pull-2/header.txt"
+    pull.write_text(pull.read_text().replace("# the header", "# another comment"))
+    maker.run("lock", "--update", "header")
+    assert maker.json("realize", "demo.program")["counts"]["cut_off"] >= 1
+    said = maker.run("push", "demo.program", str(tmp_path / "cache")).out
+    assert "there already" not in said, "the directory is new"
+    fresh = maker.clone(tmp_path / "taker/project", tmp_path / "taker/store")
+    assert fresh.json("--offline", "pull", "demo.program", str(tmp_path / "cache"))["taken"] == 1
+
+
 def test_a_registry_is_a_cache(maker: Demo, taker: Demo, tmp_path: Path) -> None:
     """One that wants a login: whoever has one pushes, pulls and builds nothing."""
     before = maker.json("realize")

@@ -33,6 +33,19 @@ def test_a_key_signs_and_is_believed(ring: Keyring) -> None:
     assert not ring.verify(bytes(32), b"text", signature)
 
 
+def test_a_key_that_is_not_there_yet(ring: Keyring) -> None:
+    with pytest.raises(ReprobuildError) as first:
+        ring.signer()
+    assert code(first) == ("E-KEY", 3)
+    assert first.value.message == "you have no signing key yet"
+    assert first.value.hint == "`reprobuild key generate` makes it"
+    ring.generate("work")
+    with pytest.raises(ReprobuildError) as other:
+        ring.signer("wrok")
+    assert other.value.message == "there is no key wrok of yours"
+    assert other.value.hint == "there are: work; `reprobuild key generate wrok` makes it"
+
+
 def test_private_keys_are_the_users_alone(ring: Keyring) -> None:
     old = os.umask(0)
     try:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def push(app: App, /, installable: str, url: str, key: str) -> None:
     """Put what was made for INSTALLABLE into a cache: a directory, or oci://REGISTRY/REPOSITORY."""
     from reprobuild.cli.evaluation import evaluate
+    from reprobuild.core.wording import plural
     from reprobuild.engine.substitute import cache_shipment, to_push
 
     app, names = in_flake(app, (installable,))
@@ -46,6 +47,7 @@ def push(app: App, /, installable: str, url: str, key: str) -> None:
     if app.json:
         click.echo(json.dumps(document, indent=2, sort_keys=True))
         return
-    click.echo(f"pushed {pushed} results to {cache.name}; {present} were there")
+    there = f"; {plural(present, 'result')} there already" if present else ""
+    click.echo(f"pushed {plural(pushed, 'result')} to {cache.name}{there}")
     if absent:
-        click.echo(f"{absent} recipes have no result here")
+        click.echo(f"no result here of {plural(absent, 'recipe')}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from reprobuild.core.bundle.cacheentry import CacheEntry
@@ -149,14 +149,19 @@ def cache_shipment(store: TransferStore, record: Record) -> tuple[str, Shipment]
 def to_push(
     store: TransferStore, graph: Graph, targets: Iterable[Digest]
 ) -> tuple[list[Record], int]:
-    """(records of what was made below the targets and is here, how many recipes have none)."""
+    """(records of what was made below the targets and is here, how many recipes have none).
+
+    Each is of its own recipe: a cut-off stands on the record of another with the same action, and
+    who asks a cache knows the recipe alone.
+    """
     found, absent = [], 0
     for drv in sorted(graph.closure(targets)):
         if not is_made(graph.nodes[drv]):
             continue
         record = store.realized(drv)
         if record is not None and all(store.contains(t) for t in record.outputs.values()):
-            found.append(record)
+            name = graph.nodes[drv].name
+            found.append(record if record.drv == drv else replace(record, drv=drv, name=name))
         else:
             absent += 1
     return found, absent

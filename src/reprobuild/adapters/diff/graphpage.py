@@ -10,7 +10,7 @@ from typing import Any
 from reprobuild.adapters.diff.drawing import drawing
 from reprobuild.adapters.diff.frame import frame
 from reprobuild.adapters.diff.parts import facts
-from reprobuild.core.diff.text import plural
+from reprobuild.core.wording import plural
 
 Doc = Mapping[str, Any]
 

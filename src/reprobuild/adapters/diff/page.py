@@ -20,7 +20,7 @@ from reprobuild.adapters.diff.parts import (
     pull,
     tag,
 )
-from reprobuild.core.diff.text import plural, size
+from reprobuild.core.wording import plural, size
 
 Doc = Mapping[str, Any]
 

@@ -7,7 +7,8 @@ from hashlib import sha256
 from html import escape
 from typing import Any
 
-from reprobuild.core.diff.text import plural, reach_line, short, size
+from reprobuild.core.diff.text import reach_line, short
+from reprobuild.core.wording import plural, size
 
 Doc = Mapping[str, Any]
 

@@ -81,6 +81,8 @@ class Keyring:
         try:
             mode = path.stat().st_mode
             data = path.read_bytes()
+        except FileNotFoundError:
+            raise self._missing(name) from None
         except OSError as error:
             raise ReprobuildError(
                 "E-KEY", f"the key {name} cannot be read: {error.strerror}", file=str(path)
@@ -101,6 +103,17 @@ class Keyring:
         if key_id(found.key) in self._state()["revoked"]:
             raise ReprobuildError("E-KEY", f"the key {name} is revoked", key=key_id(found.key))
         return found
+
+    def _missing(self, name: str) -> ReprobuildError:
+        own = sorted(path.stem for path in (self.home / "keys").glob("*.pem"))
+        if own:
+            said, hint = f"there is no key {name} of yours", f"there are: {', '.join(own)}; "
+        else:
+            said, hint = "you have no signing key yet", ""
+        words = "reprobuild key generate" + ("" if name == DEFAULT else f" {name}")
+        return ReprobuildError(
+            "E-KEY", said, hint=f"{hint}`{words}` makes it", file=str(self._private(name))
+        )
 
     def has(self, name: str = DEFAULT) -> bool:
         """Whether there is a private key of that name."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reprobuild.core.diff.markdown import code, escape
-from reprobuild.core.diff.text import plural, size
+from reprobuild.core.wording import plural, size
 
 Doc = Mapping[str, Any]
 

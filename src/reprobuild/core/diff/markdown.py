@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reprobuild.core.diff.text import inert, plural, reach_line, short, size
+from reprobuild.core.diff.text import inert, reach_line, short
+from reprobuild.core.wording import plural, size
 
 Doc = Mapping[str, Any]
 
