@@ -75,3 +75,65 @@ def test_text_goes_into_a_pipe(demo: Path, fifo: Path) -> None:
     assert said.status == 0, said.err
     assert fifo.is_fifo()
     assert got and got[0].startswith("<?xml")
+
+
+RELEASE = """
+[outputs.demo.release]
+codename = "demo"
+revision = "r1"
+date = 2026-01-02
+repository = "example.org/demo"
+tag = "{codename}-{revision}"
+
+[outputs.demo.image]
+"""
+
+
+@pytest.fixture
+def release(demo: Path) -> Path:
+    flake = demo / "flake-like.toml"
+    flake.write_text(flake.read_text() + RELEASE)
+    return demo
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["release", "contract", "demo", "-o"],
+        ["release", "runbook", "demo", "-o"],
+        ["graph", "demo", "-o"],
+        ["diff", "demo", "demo", "-o"],
+        ["inventory", "-o"],
+    ],
+    ids=lambda words: "-".join(words[:2]),
+)
+def test_a_text_goes_to_a_place_that_is_there(
+    release: Path, tmp_path: Path, words: list[str]
+) -> None:
+    for place in (tmp_path / "no" / "x.md", release, release / "text" / "file" / "x.md"):
+        said = cli("-C", str(release), *words, str(place))
+        assert (said.status, "E-USAGE" in said.err) == (2, True), said.err
+    assert not (tmp_path / "no").exists()
+    written = tmp_path / "made"
+    said = cli("-C", str(release), *words, str(written))
+    assert said.status == 0, said.err
+    assert said.out.startswith(str(written)), "what was written is named"
+    assert written.stat().st_size > 0
+
+
+def test_files_go_into_directories_alone(release: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    for words in (["release", "profiles", "demo", "-d"], ["import", "nothing", "--project"]):
+        for place in (mine, mine / "below"):
+            said = cli("-C", str(release), *words, str(place))
+            assert (said.status, "E-USAGE" in said.err) == (2, True), said.err
+            assert "is no directory" in said.err
+    assert mine.read_text() == "precious"
+
+
+def test_without_profiles_nothing_is_made(release: Path, tmp_path: Path) -> None:
+    said = cli("-C", str(release), "release", "profiles", "demo", "-d", str(tmp_path / "new"))
+    assert said.status == 0
+    assert "no serving profiles" in said.err
+    assert not (tmp_path / "new").exists()

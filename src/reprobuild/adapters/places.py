@@ -7,6 +7,7 @@ would replace the machine's null device.
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -50,4 +51,42 @@ def check_linkable(path: Path, option: str) -> None:
             f"{option} {path}: what stands there is no link, and stays as it is",
             file=str(path),
             hint="name a new place, or remove what is there",
+        )
+
+
+def check_place(path: Path, option: str) -> None:
+    """Raises E-USAGE before anything is begun, where a file could not be written at the end."""
+    check_replaceable(path, option)
+    if not path.parent.is_dir():
+        raise ReprobuildError(
+            "E-USAGE",
+            f"{option} {path}: there is no directory {path.parent}",
+            file=str(path),
+            hint="make it, or name another place",
+        )
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ReprobuildError("E-USAGE", f"{option} {path} cannot be written", file=str(path))
+
+
+def check_text_place(path: Path, option: str) -> None:
+    """The same for a text, which may go into a device or FIFO."""
+    if not is_stream(path):
+        check_place(path, option)
+
+
+def check_directory(path: Path, option: str) -> None:
+    """Raises E-USAGE where files cannot be put below `path`, which need not be there yet."""
+    place = path.absolute()
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise ReprobuildError(
+            "E-USAGE",
+            f"{option} {path}: {place} is no directory, and stays as it is",
+            file=str(path),
+            hint="name a directory",
+        )
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ReprobuildError(
+            "E-USAGE", f"{option} {path}: {place} may not be written to", file=str(path)
         )

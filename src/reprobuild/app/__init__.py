@@ -62,6 +62,18 @@ class App(Run):
 
         check_replaceable(path, option)
 
+    def check_text(self, path: Path, option: str) -> None:
+        """Raises E-USAGE where a text cannot be written; a device or FIFO may take it."""
+        from reprobuild.adapters.places import check_text_place
+
+        check_text_place(path, option)
+
+    def check_directory(self, path: Path, option: str) -> None:
+        """Raises E-USAGE where files cannot be put below `path`."""
+        from reprobuild.adapters.places import check_directory
+
+        check_directory(path, option)
+
     def check_link(self, path: Path, option: str) -> None:
         """Raises E-USAGE where a link to be made would replace what is no link."""
         from reprobuild.adapters.places import check_linkable

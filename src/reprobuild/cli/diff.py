@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reprobuild.cli.options import wrote
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def diff(
 
     if app.json and form not in (None, "json"):
         raise ReprobuildError("E-USAGE", f"--json and --format {form} exclude each other")
+    if output is not None:
+        app.check_text(Path(output), "-o")
     form = form or ("json" if app.json else "text")
     found = compare_sides(app, read_side(app, old), read_side(app, new), draw=form != "text")
     report = document(found, everything=everything)
@@ -64,6 +67,7 @@ def diff(
     text = render(app, report, form, everything=everything)
     if output is not None:
         app.world.write(Path(output), text)
+        wrote(app, output)
         if app.json and not failed:
             click.echo(text, nl=False)
     elif not (app.json and failed):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reprobuild.cli.options import in_flake, installable_argument
+from reprobuild.cli.options import in_flake, installable_argument, wrote
 
 if TYPE_CHECKING:
     from reprobuild.app import App
@@ -35,6 +35,8 @@ def graph(app: App, /, installable: str, form: str, output: str | None) -> None:
     """
     from reprobuild.cli.evaluation import evaluate
 
+    if output is not None:
+        app.check_text(Path(output), "-o")
     app, names = in_flake(app, (installable,))
     whole, targets = evaluate(app, names)
     roots = [place.drv for place in targets[0].located.values()]
@@ -52,6 +54,7 @@ def graph(app: App, /, installable: str, form: str, output: str | None) -> None:
         text = _drawn(app, whole, order, roots, form, str(targets[0].installable))
     if output is not None:
         app.world.write(Path(output), text)
+        wrote(app, output)
     else:
         click.echo(text, nl=False)
 

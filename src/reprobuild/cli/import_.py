@@ -30,6 +30,8 @@ def import_(app: App, /, file: str, **options: Any) -> None:
     from reprobuild.core.bundle.proof import check_proof, parse_proofs
     from reprobuild.engine.transfer_import import Importer
 
+    if options["project"] is not None:
+        app.check_directory(Path(options["project"]), "--project")
     with app.bundles.reader(Path(file)) as bundle:
         trust = _trust(app, options["trust"])
         signature = _signature(trust, bundle)

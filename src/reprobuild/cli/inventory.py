@@ -22,6 +22,8 @@ def inventory(app: App, /, output: str | None) -> None:
     from reprobuild.core.bundle.inventory import QR_BYTES, Inventory
     from reprobuild.engine.inventory import take_stock
 
+    if output is not None:
+        app.check_text(Path(output), "-o")
     with app.store.lease():
         closures, trees = take_stock(app.store)
         store, counter = app.bundles.next_inventory()

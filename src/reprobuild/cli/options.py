@@ -76,3 +76,9 @@ def complete_outputs(
 installable_argument = click.argument(
     "installable", default="", required=False, shell_complete=complete_outputs
 )
+
+
+def wrote(app: App, path: str) -> None:
+    """Names a file that was written, for people; what went into a pipe or device needs no name."""
+    if not app.json and Path(path).is_file():
+        click.echo(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -28,6 +29,8 @@ def contract(app: App, /, installable: str, path: str | None, verify: bool) -> i
     """Write the source merge contract of a release, in Markdown."""
     from reprobuild.core.documents.state import stated
 
+    if path is not None:
+        app.check_text(Path(path), "-o")
     app, (name,) = in_flake(app, (installable,))
     made = documents(app, name)
     complaint = None
@@ -39,13 +42,14 @@ def contract(app: App, /, installable: str, path: str | None, verify: bool) -> i
     else:
         state = {view.component: stated(view) for view in made.facts.sources}
     text = made.contract(state)
+    if path is not None or not app.json:
+        emit(app, text, path)
     if app.json:
         rows = {component: asdict(said) for component, said in state.items()}
         document = {"reference": made.facts.reference, "components": rows, "text": text}
         failed = complaint.as_document() if complaint else {}
         click.echo(json.dumps({**failed, **document}, indent=2, sort_keys=True))
         return complaint.exit_status if complaint else 0
-    emit(app, text, path)
     if complaint:
         raise complaint
     return 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reprobuild.cli.dropin import write_errors
 from reprobuild.cli.options import in_flake, installable_argument
 from reprobuild.cli.releasing import documents
 from reprobuild.errors import ReprobuildError
@@ -29,6 +30,9 @@ def profiles(
     app: App, /, installable: str, output_dir: str, wanted: str | None, given: tuple[str, ...]
 ) -> None:
     """Write the Compose file of each serving profile."""
+    directory = Path(output_dir)
+    if not given:
+        app.check_directory(directory, "-d")
     app, (name,) = in_flake(app, (installable,))
     made = documents(app, name)
     names = [wanted] if wanted else list(made.served)
@@ -47,8 +51,11 @@ def profiles(
         return
     texts = {made.served[n].profile.file or f"{n}.yml": made.compose(n) for n in names
              if n in made.served or made.compose(n)}  # fmt: skip
-    directory = Path(output_dir)
-    directory.mkdir(parents=True, exist_ok=True)
+    for file in texts:
+        app.check_file(directory / file, "-d")
+    if texts:
+        with write_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
         app.resolver.replace_file(directory / file, text.encode())
     if app.json:
@@ -56,6 +63,8 @@ def profiles(
         return
     for file in texts:
         click.echo(str(directory / file))
+    if not texts:
+        click.echo(f"output {made.output} has no serving profiles: nothing to write", err=True)
 
 
 def _environment(given: tuple[str, ...]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 @click.pass_obj
 def runbook(app: App, /, installable: str, path: str | None) -> None:
     """Write the runbook of a release, in Markdown."""
+    if path is not None:
+        app.check_text(Path(path), "-o")
     app, (name,) = in_flake(app, (installable,))
     made = documents(app, name)
+    if path is not None or not app.json:
+        emit(app, made.runbook(), path)
     if app.json:
         document = {"reference": made.facts.reference, "text": made.runbook()}
         click.echo(json.dumps(document, indent=2, sort_keys=True))
-        return
-    emit(app, made.runbook(), path)

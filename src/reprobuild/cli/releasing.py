@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reprobuild.cli.options import wrote
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -38,11 +39,12 @@ def documents(app: App, installable: str) -> ReleaseDocuments:
 
 
 def emit(app: App, text: str, path: str | None) -> None:
-    """A document to standard output, or whole into a file."""
+    """A document to standard output, or whole into a file, which is then named."""
     if path is None:
         click.echo(text, nl=False)
     else:
         app.resolver.replace_file(Path(path), text.encode())
+        wrote(app, path)
 
 
 def integrated(app: App, output: str) -> tuple[dict[str, Digest], dict[str, str]]:

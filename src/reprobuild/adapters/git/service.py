@@ -59,8 +59,13 @@ class Resolver:
         return pending
 
     def replace_file(self, path: Path, content: bytes) -> None:
-        """Gives a file new content, whole or not at all."""
-        replace_file(path, content)
+        """Gives a file new content, whole or not at all; raises E-WRITE."""
+        try:
+            replace_file(path, content)
+        except OSError as error:
+            raise ReprobuildError(
+                "E-WRITE", f"cannot write {path}: {error.strerror}", file=str(path)
+            ) from error
 
     def forge(self) -> Forge:
         """The forge's API."""

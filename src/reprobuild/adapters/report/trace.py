@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from reprobuild.adapters.report.whole import check_place, write_whole
+from reprobuild.adapters.places import check_place
+from reprobuild.adapters.report.whole import write_whole
 from reprobuild.core.encoding import Value
 
 HERE = "this machine"

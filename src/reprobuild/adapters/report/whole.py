@@ -6,15 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from reprobuild.adapters.places import check_replaceable
 from reprobuild.errors import ReprobuildError
-
-
-def check_place(path: Path, option: str) -> None:
-    """Raises E-USAGE before anything is begun, where the file could not be written at the end."""
-    check_replaceable(path, option)
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise ReprobuildError("E-USAGE", f"{option} {path} cannot be written", file=str(path))
 
 
 def write_whole(path: Path, data: bytes) -> None:
