@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -31,6 +32,28 @@ def test_no_daemon(layout: Path, host: str) -> None:
     assert error.value.code == "E-DOCKER-UNAVAILABLE"
     assert error.value.exit_status == 10
     assert "image save" in error.value.hint
+    assert "Error(" not in error.value.message and "('" not in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("unix:///nowhere/docker.sock", "No such file or directory"),
+        ("tcp://127.0.0.1:1", "Connection refused"),
+    ],
+)
+def test_doctor_asks_the_daemon(
+    host: str, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    from reprobuild.cli.main import run
+
+    monkeypatch.setenv("DOCKER_HOST", host)
+    monkeypatch.setenv("REPROBUILD_STORE", str(tmp_path / "store"))
+    run(["--json", "doctor"])
+    answer, _ = json.JSONDecoder().raw_decode(capsys.readouterr().out)
+    (row,) = [row for row in answer["checks"] if row["what"] == "dockerd"]
+    assert row["state"] == "absent" and row["detail"].endswith(why)
+    assert "dockerd" not in answer["missing"]
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "ssh", "http"])

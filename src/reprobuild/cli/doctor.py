@@ -37,7 +37,7 @@ def doctor(app: App, /) -> None:
         optional = use.startswith("optional")
         state = "ok" if path else ("absent" if optional else "missing")
         rows.append({"what": tool, "state": state, "detail": path or f"{use}: {remedy}"})
-    rows.append(_sandbox(app))
+    rows += [_daemon(app), _sandbox(app)]
     try:
         store = app.store
         if not os.access(store.path, os.W_OK):
@@ -58,6 +58,15 @@ def doctor(app: App, /) -> None:
         raise ReprobuildError(
             "E-ENVIRONMENT", "this machine lacks " + ", ".join(missing), missing=missing
         )
+
+
+def _daemon(app: App) -> dict[str, str]:
+    """Whether a Docker daemon answers; nothing but `image load` and one gate needs one."""
+    try:
+        version = app.images.daemon()
+    except ReprobuildError as error:
+        return {"what": "dockerd", "state": "absent", "detail": f"optional: {error.message}"}
+    return {"what": "dockerd", "state": "ok", "detail": f"the daemon answers: {version}"}
 
 
 def _sandbox(app: App) -> dict[str, str]:

@@ -11,7 +11,7 @@ import docker
 import requests
 from docker.errors import APIError, DockerException
 
-from reprobuild.adapters.docker.sink import DockerSink
+from reprobuild.adapters.docker.sink import DockerSink, reason
 from reprobuild.core.redact import redact_inner
 from reprobuild.errors import ReprobuildError
 
@@ -29,7 +29,7 @@ def load_and_run(layout: Path, reference: str, argv: Sequence[str]) -> tuple[int
     try:
         client = docker.from_env(timeout=TIMEOUT)
     except (DockerException, ValueError) as error:
-        why = redact_inner(str(error), os.environ.get("DOCKER_HOST", ""))
+        why = redact_inner(reason(error), os.environ.get("DOCKER_HOST", ""))
         raise ReprobuildError("E-DOCKER-UNAVAILABLE", f"no Docker daemon: {why}") from None
     container = None
     try:

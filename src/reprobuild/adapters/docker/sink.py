@@ -23,6 +23,24 @@ TIMEOUT = 3600
 """Seconds without an answer: unpacking many gigabytes of layers is one silent request."""
 
 
+def reason(error: BaseException) -> str:
+    """Why a daemon was not reached, in the system's words where there are any.
+
+    Libraries wrap the system's error in several of their own, and quote those as Python text.
+    """
+    todo, seen = [error], set[int]()
+    while todo:
+        one = todo.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, OSError) and one.errno is not None and one.strerror:
+            return one.strerror
+        inner = (*one.args, getattr(one, "reason", None), one.__cause__, one.__context__)
+        todo += [e for e in inner if isinstance(e, BaseException)]
+    return str(error)
+
+
 class DockerSink:
     """An image sink (`ports.ImageSink`) over the daemon that the environment names.
 
@@ -33,21 +51,21 @@ class DockerSink:
         self._host = host
 
     @contextmanager
-    def _client(self) -> Iterator[Any]:
+    def _client(self, timeout: int = TIMEOUT) -> Iterator[Any]:
         client = None
         refuse_daemon(self._host or os.environ.get("DOCKER_HOST", ""))
         try:
             if self._host:
-                client = docker.DockerClient(base_url=self._host, timeout=TIMEOUT)
+                client = docker.DockerClient(base_url=self._host, timeout=timeout)
             else:
-                client = docker.from_env(timeout=TIMEOUT)
+                client = docker.from_env(timeout=timeout)
             client.ping()
         except (DockerException, requests.RequestException, OSError, ValueError) as error:
             if client is not None:
                 client.close()
             address = self._host or os.environ.get("DOCKER_HOST", "")
             where = redact(self._host) if self._host else "the default socket or DOCKER_HOST"
-            why = redact_inner(str(error), address)
+            why = redact_inner(reason(error), address)
             raise ReprobuildError(
                 "E-DOCKER-UNAVAILABLE", f"no Docker daemon answers at {where}: {why}"
             ) from None
@@ -55,6 +73,16 @@ class DockerSink:
             yield client
         finally:
             client.close()
+
+    def ask(self) -> str:
+        """The daemon's version; raises E-DOCKER-UNAVAILABLE within seconds, E-OFFLINE."""
+        with self._client(timeout=3) as client:
+            try:
+                return str(client.version().get("Version", "")) or "of an unknown version"
+            except (APIError, requests.RequestException) as error:
+                raise ReprobuildError(
+                    "E-DOCKER-UNAVAILABLE", f"the Docker daemon gives no version: {reason(error)}"
+                ) from None
 
     def put(self, layout: Path, reference: str) -> Mapping[str, str]:
         """Loads the layout's image under `reference` and checks it there.

@@ -205,6 +205,12 @@ class Images:
 
         return attached(reference, facts)
 
+    def daemon(self) -> str:
+        """The version of the Docker daemon; raises E-DOCKER-UNAVAILABLE soon, E-OFFLINE."""
+        from reprobuild.adapters.docker.sink import DockerSink
+
+        return DockerSink().ask()
+
     def load(
         self, layout: Path, *, reference: str = "", host: str | None = None
     ) -> Mapping[str, str]:
