@@ -129,6 +129,18 @@ def test_a_registry_is_a_cache(maker: Demo, taker: Demo, tmp_path: Path) -> None
     taker.verify()
 
 
+def test_pull_says_what_it_did(taker: Demo, cache: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere"
+    failed = taker.run("pull", "demo.header", str(missing), status=4).err
+    assert failed.count("is not asked any more") == 1
+    url = cache.as_uri()
+    assert taker.run("pull", "demo.header", str(cache)).out.endswith(f"took 1 result from {url}\n")
+    again = taker.run("pull", "demo.header", str(missing)).out
+    assert again.endswith(
+        f"took nothing: it was here already, and {missing.as_uri()} was not asked\n"
+    )
+
+
 def test_over_http_and_asked_once(maker: Demo, taker: Demo, cache: Path) -> None:
     asked: list[str] = []
     with served(cache, asked) as url:
