@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from base64 import b64decode, b64encode
@@ -20,6 +21,7 @@ from reprobuild.adapters.fetch.settings import FetchSettings
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.adapters.substituter import absent, patience
 from reprobuild.adapters.substituter.registry import parse_entry_manifest, repository_of, tag_of
+from reprobuild.adapters.substituter.static import CacheDirectory
 from reprobuild.core.bundle.cacheentry import entry_path
 from reprobuild.core.derivation import Isolation
 from reprobuild.core.digest import Digest
@@ -368,6 +370,51 @@ def test_one_that_takes_too_long_to_answer_is_left(
     got = taker.ask(release.graph, release.target.drv, place.read)
     assert got.taken == {}
     assert "for one answer" in got.notes[0]
+
+
+def _odd(path: Path, kind: str) -> None:
+    if path.exists():
+        path.unlink()
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+
+
+@pytest.mark.parametrize("kind", ["directory", "device", "fifo"])
+def test_a_mark_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    _odd(tmp_path / "reprobuild-cache", kind)
+    with pytest.raises(ReprobuildError) as caught:
+        CacheDirectory(str(tmp_path))
+    assert caught.value.code == "E-BUNDLE"
+    assert "reprobuild-cache" in caught.value.message
+    assert [p.name for p in tmp_path.iterdir()] == ["reprobuild-cache"]
+
+
+def test_a_mark_that_goes_on_is_another_format_s(tmp_path: Path) -> None:
+    (tmp_path / "reprobuild-cache").write_bytes(b"reprobuild cache 0\n" + bytes(2**20))
+    with pytest.raises(ReprobuildError) as caught:
+        CacheDirectory(str(tmp_path))
+    assert caught.value.code == "E-BUNDLE"
+
+
+@pytest.mark.parametrize("kind", ["directory", "device", "fifo"])
+@pytest.mark.parametrize("which", ["drvs", "bundles"])
+def test_an_entry_or_bundle_that_is_no_file_is_refused(
+    release: Release, settings: FetchSettings, tmp_path: Path, which: str, kind: str
+) -> None:
+    push(release, str(tmp_path / "cache"), settings, tmp_path)
+    for path in list((tmp_path / "cache" / which).rglob("*")):
+        if path.is_file():
+            _odd(path, kind)
+    if which == "bundles":
+        for path in (tmp_path / "cache" / "drvs").rglob("*.json"):
+            path.unlink()
+    with pytest.raises(ReprobuildError) as caught:
+        push(release, str(tmp_path / "cache"), settings, tmp_path)
+    assert caught.value.code == "E-WRITE"
 
 
 def test_without_a_login_a_push_says_how_to_log_in(

@@ -266,6 +266,21 @@ def test_sizes_that_nobody_has_are_refused(tmp_path: Path) -> None:
     assert attempt(_index_bundle(b"", index_size=2**28), tmp_path) == "E-BUNDLE"
 
 
+@pytest.mark.parametrize("kind", ["fifo", "device", "directory"])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x.bundle"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    with pytest.raises(ReprobuildError) as caught:
+        BundleReader(path)
+    assert caught.value.code == "E-USAGE"
+    assert "regular file" in caught.value.message or kind == "directory"
+
+
 def test_a_piece_that_grows_without_end_stops(release: Release, tmp_path: Path) -> None:
     bomb = compress(bytes(64 * 2**20))
     blob = Entry(layout.BLOB, Digest.of(b"x"), 1000)

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from reprobuild.adapters.regular import open_regular
 from reprobuild.core.bundle import format as layout
 from reprobuild.core.bundle.format import Entry, Index, Trailer
 from reprobuild.core.digest import Digest
@@ -41,15 +42,14 @@ class BundleReader:
     """An opened bundle; a context manager. Its index is checked, its content is not yet."""
 
     def __init__(self, path: Path) -> None:
-        """Raises E-BUNDLE, E-BUNDLE-LIMIT, or E-USAGE when there is no such file."""
+        """Raises E-BUNDLE, E-BUNDLE-LIMIT, or E-USAGE when there is no such regular file."""
         self.path = path
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = open_regular(path)
         except OSError as error:
             raise ReprobuildError(
                 "E-USAGE", f"cannot open {path}: {error.strerror}", file=str(path)
             ) from error
-        self._file = os.fdopen(fd, "rb")
         try:
             self._open()
         except ReprobuildError as error:

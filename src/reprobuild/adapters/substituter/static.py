@@ -7,6 +7,7 @@ bundles/ab/<name>     bundles with the trees, by the digest of their closure
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from reprobuild.adapters.fetch.http import Http, TransferError
 from reprobuild.adapters.fetch.redact import redact
 from reprobuild.adapters.fetch.settings import FetchSettings
 from reprobuild.adapters.fetch.wanted import Place, Wanted
+from reprobuild.adapters.places import is_stream
+from reprobuild.adapters.regular import open_regular, read_regular
 from reprobuild.adapters.substituter.absent import Absences
 from reprobuild.adapters.substituter.patience import impatient, prompt
 from reprobuild.core.bundle.cacheentry import (
@@ -119,33 +122,49 @@ class CacheDirectory:
         self.path = Path(address.removeprefix("file://")).absolute()
         self.name = str(self.path)
         try:
+            there = self._mark()
             for name in ("drvs", "bundles"):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
-            mark = self.path / MARK
-            if not mark.exists():
-                mark.write_bytes(MARK_TEXT)
+            if there is None:
+                _write(self.path / MARK, MARK_TEXT)
         except OSError as error:
             raise self._failure(error) from error
-        if mark.read_bytes() != MARK_TEXT:
+
+    def _mark(self) -> bytes | None:
+        """The file that says what the directory is, None where there is none; raises E-BUNDLE."""
+        path = self.path / MARK
+        try:
+            text = read_regular(path, len(MARK_TEXT) + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ReprobuildError(
+                "E-BUNDLE",
+                f"{path}, which says that a directory is a cache, cannot be read: {error.strerror}",
+                file=str(path),
+            ) from error
+        if text != MARK_TEXT:
             raise ReprobuildError("E-BUNDLE", f"{self.path} is a cache of another format")
+        return text
 
     def _failure(self, error: OSError) -> ReprobuildError:
-        return ReprobuildError("E-WRITE", f"cannot write to {self.path}: {error.strerror}")
+        where = error.filename if isinstance(error.filename, str) else self.path
+        return ReprobuildError(
+            "E-WRITE", f"cannot write to the cache {self.path}: {where}: {error.strerror}"
+        )
 
     def has(self, record: Record, key: bytes) -> bool:
         """Whether it says the same of the recipe already, signed by `key`, and has the bundle."""
         try:
-            there = parse_entry((self.path / entry_path(record.drv)).read_bytes())
+            there = parse_entry(read_regular(self.path / entry_path(record.drv), MAX_SIZE + 1))
         except (OSError, ReprobuildError):
             return False
-        return there.says(record, key) and (self.path / bundle_path(there.name)).exists()
+        return there.says(record, key) and (self.path / bundle_path(there.name)).is_file()
 
     def put(
         self, record: Record, name: str, write: Callable[[Path], object], signer: Signer
     ) -> None:
         """Puts a record there; `write` makes the bundle, called `name`, unless it is there."""
-        from reprobuild.adapters.git.files import replace_file
-
         bundle = self.path / bundle_path(name)
         path = self.path / entry_path(record.drv)
         try:
@@ -155,8 +174,7 @@ class CacheDirectory:
                 bundle.chmod(0o644)
             entry = CacheEntry(record, name, *file_sha256(bundle)).signed(signer)
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, entry.encode())
-            path.chmod(0o644)
+            _write(path, entry.encode())
         except OSError as error:
             raise self._failure(error) from error
 
@@ -164,8 +182,18 @@ class CacheDirectory:
         """Holds nothing open."""
 
 
+def _write(path: Path, data: bytes) -> None:
+    """A small file that a web server may read, whole or not at all; raises OSError."""
+    from reprobuild.adapters.git.files import replace_file
+
+    if is_stream(path):
+        raise OSError(errno.EEXIST, "something that is no regular file stands there", str(path))
+    replace_file(path, data)
+    path.chmod(0o644)
+
+
 def file_sha256(path: Path) -> tuple[Sha256, int]:
-    """A file's SHA-256, and its size in bytes."""
-    with path.open("rb") as file:
+    """A file's SHA-256, and its size in bytes; raises OSError, also for what is no file."""
+    with open_regular(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return Sha256(digest), os.fstat(file.fileno()).st_size
