@@ -67,5 +67,8 @@ def realized(base: Path, *installables: str) -> tuple[Command, Toolkit]:
     store = Path(STORE) if STORE else base / "store"
     command = Command(copy_quickstart(base / "project"), store)
     command.run("realize", *installables)
-    (nvcc, *_) = store.glob("**/materialised/*/bin/nvcc")
-    return command, Toolkit(nvcc.parents[1])
+    # A store that served before may hold other toolkits, with less in them.
+    tools = ("nvcc", "cuobjdump", "nvdisasm")
+    found = [d for d in store.glob("**/materialised/*/bin") if all((d / t).exists() for t in tools)]
+    assert found, f"no toolkit in {store} has all of {tools}"
+    return command, Toolkit(found[0].parent)
