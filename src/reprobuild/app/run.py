@@ -89,12 +89,8 @@ class Run:
 
     @cached_property
     def reporter(self) -> Reporter:
-        """Live view, plain lines or nothing, and the event file where one is asked for."""
+        """Live view, plain lines or nothing, and the watchers: event file, trace, metrics."""
         reporters = list(self.watchers)
-        if self.settings.events is not None:
-            from reprobuild.adapters.report.jsonlines import JsonLines
-
-            reporters.append(JsonLines(self.settings.events))
         if not self.settings.quiet:
             reporters.append(self._terminal_reporter())
         if not reporters:
@@ -104,6 +100,13 @@ class Run:
         from reprobuild.adapters.report.fanout import Fanout
 
         return Fanout(reporters)
+
+    def open_events(self) -> None:
+        """The file of `--events`, before anything is done. Raises E-USAGE."""
+        if self.settings.events is not None:
+            from reprobuild.adapters.report.jsonlines import JsonLines
+
+            self.watchers.append(JsonLines(self.settings.events))
 
     def watch(self, trace: Path | None, metrics: Path | None) -> None:
         """Files about this run, written at its end; before the first event. Raises E-USAGE."""

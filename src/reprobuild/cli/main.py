@@ -119,6 +119,7 @@ def main(
         verbose=verbose,
     )
     ctx.obj = App(settings)
+    ctx.obj.open_events()
     if offline:
         ctx.obj.seal()
     ctx.call_on_close(ctx.obj.close)

@@ -21,10 +21,9 @@ class JsonLines:
                 if target.isdigit()
                 else os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             )
-        except OSError as error:
-            raise ReprobuildError(
-                "E-USAGE", f"--events {target}: {error.strerror}", file=target
-            ) from error
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or "there is no such descriptor"
+            raise ReprobuildError("E-USAGE", f"--events {target}: {why}", file=target) from error
         self._lock = threading.Lock()
 
     def emit(self, event: str, **fields: Value) -> None:
