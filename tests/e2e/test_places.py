@@ -137,3 +137,33 @@ def test_without_profiles_nothing_is_made(release: Path, tmp_path: Path) -> None
     assert said.status == 0
     assert "no serving profiles" in said.err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("target", ["{}/no/x", "{}", "999", "9" * 30])
+def test_events_that_have_no_place_are_said_at_once(
+    demo: Path, tmp_path: Path, target: str
+) -> None:
+    said = cli("-C", str(demo), "--events", target.format(tmp_path), "show")
+    assert (said.status, "E-USAGE" in said.err, said.out) == (2, True, "")
+
+
+def test_gates_go_by_the_names_that_are_listed(release: Path) -> None:
+    flake = release / "flake-like.toml"
+    gate = 'smoke = { title = "A first look", kind = "runtime-contract" }'
+    flake.write_text(flake.read_text() + f"[outputs.demo.gates]\n{gate}\n")
+    listed = cli("-C", str(release), "qualify", "demo", "--list")
+    assert (listed.status, listed.out.split()[:2]) == (0, ["not-run", "smoke"]), listed.err
+    assert "A first look" in listed.out
+    said = cli("-C", str(release), "qualify", "demo", "--gate", "smok")
+    assert (said.status, "E-USAGE" in said.err) == (2, True), said.err
+    assert "did you mean 'smoke'" in said.err
+    assert "its gates: smoke" in said.err
+
+
+def test_an_output_without_an_image_is_not_open(demo: Path, release: Path) -> None:
+    assert "open" not in cli("-C", str(release), "show").out
+    flake = release / "flake-like.toml"
+    flake.write_text(flake.read_text().replace(RELEASE, ""))
+    said = cli("-C", str(release), "show")
+    assert said.out.startswith("demo  (default)  no image\n"), said.out
+    assert "open" not in said.out

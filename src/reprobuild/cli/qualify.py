@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +38,13 @@ def qualify(
     gates = made.facts.declared.gates
     for gate in chosen:
         if gate not in gates:
+            near = get_close_matches(gate, gates, 1)
             raise ReprobuildError(
-                "E-UNKNOWN-INSTALLABLE",
-                f"output {made.output} has no gate {gate!r}",
-                hint="there are " + (", ".join(gates) or "none"),
+                "E-USAGE",
+                f"--gate: output {made.output} has no gate {gate!r}"
+                + (f"; did you mean {near[0]!r}?" if near else ""),
+                hint="its gates: " + (", ".join(gates) or "none"),
+                got=gate,
             )
     if files:
         _import(app, made, files)
@@ -124,8 +128,10 @@ def _show(app: App, made: ReleaseDocuments, results: list[Result], image: str = 
         document = {"reference": made.facts.reference, "gates": rows}
         click.echo(json.dumps(document, indent=2, sort_keys=True))
         return
-    for row in rows.values():
+    width = max(map(len, rows), default=0)
+    for name, row in rows.items():
         said = row["detail"] or row["reason"]
-        click.echo(f"  {row['state']:<8} {row['title']:<28} {said}".rstrip())
+        title = "" if row["title"] == name else row["title"]
+        click.echo(f"  {row['state']:<8} {name:<{width}}  {title:<28} {said}".rstrip())
     if not rows:
         click.echo(f"{made.output} has no gates")
