@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,7 +43,7 @@ def show(app: App, /, installable: str) -> None:
         click.echo(f"the flake declares no outputs: {NO_OUTPUTS}", err=True)
     for output, facts in outputs.items():
         mark = "  (default)" if output == flake.default else ""
-        click.echo(f"{output}{mark}  {facts.get('drv') or 'open'}")
+        click.echo(f"{output}{mark}  {_named(facts)}")
         if facts.get("reference"):
             click.echo(f"  {facts['reference']}")
         if "open" in facts:
@@ -51,6 +52,11 @@ def show(app: App, /, installable: str) -> None:
             click.echo(f"  {component:<20} {entry['version'] or '':<12} {entry['drv'] or 'open'}")
             if entry.get("image_drv"):
                 click.echo(f"  {'':<20} {'in images':<12} {entry['image_drv']}")
+
+
+def _named(facts: Mapping[str, Any]) -> str:
+    """What names an output: its image, where it is to have one and nothing is open."""
+    return facts["drv"] or ("open" if "open" in facts else "no image")
 
 
 def _meant(app: App, text: str) -> None:
