@@ -151,7 +151,10 @@ def _reasons(said: dict[str, Open]) -> list[str]:
         groups.setdefault(why.place or why.error.message, []).append(name)
     lines = []
     for names in groups.values():
-        message = said[names[0]].error.message
+        first = said[names[0]]
+        message = first.error.message
+        if first.place and first.error.code == "E-OFFLINE":  # else one of many commits and refs
+            message = f"what is wanted of {first.place} is not here, and the network is off"
         lines.append(f"open    {message}")
         lines.append("        wanted for " + ", ".join(_shown(name) for name in names))
     return lines

@@ -103,6 +103,7 @@ class GitCache:
                 "E-OFFLINE",
                 f"commit {names} of {redact(url)} is not here and the network is off",
                 hint="run once without --offline, or name a mirror that has it in [mirrors]",
+                url=redact(url),
                 objects=[c.hex for c in absent],
                 lacking=[str(p) for p in local] or None,
             )
@@ -217,6 +218,7 @@ class GitCache:
             raise ReprobuildError(
                 "E-OFFLINE",
                 f"the network is off, and only {redact(remote)} can say where {unseen[0]} is",
+                url=redact(url),
                 refs=unseen,
             )
         return {r: GitOid.parse(seen[r]) for r in refs}
