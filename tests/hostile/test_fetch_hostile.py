@@ -6,6 +6,8 @@ import hashlib
 import json
 import lzma
 import os
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -395,3 +397,45 @@ def test_no_error_that_is_printed_shows_a_password(capfd: pytest.CaptureFixture[
     assert "https://h/x" in out
     assert "oci://h" in err
     assert "geheim" not in out + err
+
+
+@pytest.mark.parametrize("length", ["-5", "1e3", "0x5", "5, 6", "\u0665", "9" * 30])
+@pytest.mark.parametrize("status", [200, 302, 401])
+def test_a_length_that_is_none_is_refused_at_once(tmp_path: Path, length: str, status: int) -> None:
+    """The connection stays open, so whoever reads on waits."""
+    answered: list[socket.socket] = []
+
+    def serve() -> None:
+        while True:
+            client, _ = server.accept()
+            client.recv(65536)
+            answered.append(client)
+            head = f"HTTP/1.1 {status} x\r\nLocation: /\r\nContent-Length: {length}\r\n\r\nhello"
+            client.sendall(head.encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        with pytest.raises(TransferError) as caught:
+            Http(FetchSettings(tmp_path, attempts=3, read_timeout=3.0)).read(url)
+    assert "length" in caught.value.reason
+    assert len(answered) == 1
+
+
+def test_a_body_fast_enough_does_not_hold_one_question_for_ever(
+    web: WebServer, tmp_path: Path
+) -> None:
+    web.put("/x", b"", always=Fault("endless"))
+    settings = FetchSettings(tmp_path, attempts=3, answer_timeout=0.3)
+    with pytest.raises(TransferError) as caught:
+        Http(settings).read(f"{web.url}/x", limit=2**50)
+    assert "for one answer" in caught.value.reason
+    assert len(web.seen) == 1
+
+
+def test_silence_counts_too(web: WebServer, tmp_path: Path) -> None:
+    web.put("/x", b"abc", always=Fault("stall", 1))
+    settings = FetchSettings(tmp_path, attempts=2, backoff=0.0, answer_timeout=0.3)
+    with pytest.raises(TransferError):
+        Http(settings).read(f"{web.url}/x")
+    assert len(web.seen) == 1

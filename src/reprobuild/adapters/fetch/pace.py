@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 
-from reprobuild.adapters.fetch.http import TransferError
+from reprobuild.adapters.fetch.http import TransferError, too_late
 from reprobuild.adapters.fetch.settings import FetchSettings
 from reprobuild.ports import Reporter
 
@@ -26,9 +27,14 @@ class Progress:
 
 
 class Pace:
-    """Ends a body that trickles: fewer than `slowest` bytes a second over `read_timeout`."""
+    """Ends a body that trickles: fewer than `slowest` bytes a second over `read_timeout`.
 
-    def __init__(self, settings: FetchSettings) -> None:
+    `ends` is when the whole must be here, by `time.monotonic`.
+    """
+
+    def __init__(self, settings: FetchSettings, ends: float = math.inf) -> None:
+        self._ends = ends
+        self._whole = settings.answer_timeout
         self._window = settings.read_timeout
         self._least = settings.slowest * settings.read_timeout
         self._since, self._bytes = time.monotonic(), 0
@@ -37,6 +43,8 @@ class Pace:
         """Counts `size` bytes; raises a transient TransferError when it goes too slowly."""
         self._bytes += size
         now = time.monotonic()
+        if now > self._ends:
+            raise too_late(self._whole)
         if now - self._since > self._window:
             if self._bytes < self._least:
                 raise TransferError("the answer trickles too slowly", transient=True)

@@ -17,13 +17,22 @@ ANSWER = 10.0
 def impatient(settings: FetchSettings) -> FetchSettings:
     """The same, with fewer and shorter tries: what a cache does not give is built."""
     return replace(
-        settings, attempts=2, connect_timeout=5.0, read_timeout=15.0, slowest=8192, backoff=0.5
+        settings,
+        attempts=2,
+        connect_timeout=5.0,
+        read_timeout=15.0,
+        answer_timeout=ANSWER,
+        slowest=8192,
+        backoff=0.5,
     )
 
 
 @contextmanager
 def prompt(name: str) -> Iterator[None]:
-    """For a block with one question; raises E-FETCH when its answer came too late to be of use."""
+    """For a block with one question; raises E-FETCH when its answer came too late to be of use.
+
+    Each read in it has that long at most (`impatient`); a login may take several.
+    """
     started = time.monotonic()
     yield
     took = time.monotonic() - started

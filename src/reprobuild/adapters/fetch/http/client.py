@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,7 +14,7 @@ import requests
 import requests.auth
 import urllib3
 
-from reprobuild.adapters.fetch.http.errors import TransferError, explain, status_error
+from reprobuild.adapters.fetch.http.errors import TransferError, explain, status_error, too_late
 from reprobuild.adapters.fetch.http.session import Access, Authorization, Session, origin_of
 from reprobuild.adapters.fetch.http.stream import Stream, as_stream, open_file, read_all
 from reprobuild.adapters.fetch.redact import split_credentials
@@ -56,11 +58,12 @@ class Http:
         validator: str = "",
         headers: Mapping[str, str] | None = None,
         authorization: str = "",
+        ends: float = math.inf,
     ) -> Stream:
         """Starts reading `url` at byte `offset` where the server can, else at 0 (see `start`).
 
-        `validator` is an ETag: when the content changed since, reading starts at 0. Raises
-        TransferError.
+        `validator` is an ETag: when the content changed since, reading starts at 0. `ends` is
+        when the answer must have begun, by `time.monotonic`. Raises TransferError.
         """
         try:
             bare, credentials = split_credentials(url)
@@ -82,7 +85,7 @@ class Http:
         auth = Authorization(authorization) if authorization else credentials
         if auth is None:
             auth = self._access.credentials.get(origin_of(bare))
-        response = self._request("GET", bare, wanted, auth)
+        response = self._request("GET", bare, wanted, auth, ends=ends)
         try:
             return as_stream(response, offset)
         except BaseException:
@@ -96,11 +99,14 @@ class Http:
         """
         if self.settings.offline:
             raise TransferError("the network is off", offline=True)
-        response = self._request("POST", url, {}, None, form)
+        from reprobuild.adapters.fetch.pace import Pace
+
+        ends = time.monotonic() + self.settings.answer_timeout
+        response = self._request("POST", url, {}, None, form, ends)
         try:
             if response.status_code != 200:
                 raise status_error(response)
-            return read_all(as_stream(response, 0), PAGE_LIMIT)
+            return read_all(as_stream(response, 0), PAGE_LIMIT, Pace(self.settings, ends).take)
         finally:
             response.close()
 
@@ -111,8 +117,13 @@ class Http:
         headers: Mapping[str, str],
         auth: requests.auth.AuthBase | tuple[str, str] | None,
         form: Mapping[str, str] | None = None,
+        ends: float = math.inf,
     ) -> requests.Response:
-        timeout = (self.settings.connect_timeout, self.settings.read_timeout)
+        settings = self.settings
+        left = ends - time.monotonic()
+        if left <= 0:
+            raise too_late(settings.answer_timeout)
+        timeout = (min(settings.connect_timeout, left), min(settings.read_timeout, left))
         try:
             return self._session().request(
                 method,
@@ -137,13 +148,16 @@ class Http:
         headers: Mapping[str, str] | None = None,
         authorization: str = "",
     ) -> Page:
-        """A small body, with retries; more than `limit` bytes raise TransferError."""
+        """A small body, with retries, within `answer_timeout`; more than `limit` bytes raise
+        TransferError."""
         from reprobuild.adapters.fetch.pace import Pace
 
+        ends = time.monotonic() + self.settings.answer_timeout
+
         def once() -> Page:
-            stream = self.open(url, headers=headers, authorization=authorization)
+            stream = self.open(url, headers=headers, authorization=authorization, ends=ends)
             try:
-                body = read_all(stream, limit, Pace(self.settings).take)
+                body = read_all(stream, limit, Pace(self.settings, ends).take)
             finally:
                 stream.close()
             return Page(stream.url, stream.content_type, stream.headers, body)

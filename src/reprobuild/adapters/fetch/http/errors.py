@@ -50,6 +50,11 @@ class TransferError(Exception):
         self.pause = pause
 
 
+def too_late(seconds: float) -> TransferError:
+    """What ends a small answer that takes longer as a whole."""
+    return TransferError(f"took more than {max(seconds, 0):g} s for one answer")
+
+
 def status_error(response: requests.Response) -> TransferError:
     """What an answer other than the wanted one means."""
     code = response.status_code

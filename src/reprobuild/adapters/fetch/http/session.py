@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+import requests.adapters
 import requests.auth
 import urllib3
 
 from reprobuild.adapters.fetch.http.errors import TransferError
+
+_NO_LENGTH = "the answer's length is no number of bytes"
+_LENGTH = re.compile(r"[0-9]{1,19}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +46,33 @@ class Authorization(requests.auth.AuthBase):
         return request
 
 
+class _Adapter(requests.adapters.HTTPAdapter):
+    """Refuses an answer whose length is none, before anything of it is read.
+
+    Such a body would be waited for until the connection ends. Redirects and refusals are read by
+    `requests` itself, so this is the only place that sees all answers.
+    """
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> Any:
+        try:
+            response = super().send(request, *args, **kwargs)
+        except (urllib3.exceptions.InvalidHeader, requests.exceptions.InvalidHeader):
+            raise TransferError(_NO_LENGTH) from None
+        lengths = {part.strip() for part in response.headers.get("Content-Length", "").split(",")}
+        if lengths != {""} and not (len(lengths) == 1 and _LENGTH.match(lengths.pop())):
+            response.close()
+            raise TransferError(_NO_LENGTH)
+        return response
+
+
 class Session(requests.Session):
     """Decides about certificates for each hop, and refuses to be led from https to http."""
 
     def __init__(self, access: Access) -> None:
         super().__init__()
         self.access = access
+        for scheme in ("https://", "http://"):
+            self.mount(scheme, _Adapter())
         self.max_redirects = 10
         self.proxies.update(access.proxies)
         self.headers["User-Agent"] = "reprobuild"
