@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from reprobuild.cli.main import error_text
+from reprobuild.errors import ReprobuildError
 from support.demo import Demo, needs_sandbox
 from support.processes import running
 
@@ -76,3 +80,50 @@ def test_a_reader_that_goes_away(realized: Demo, tmp_path: Path) -> None:
         process.stdout.close()
         process.wait(PATIENCE)
     assert "Traceback" not in (tmp_path / "err").read_text()
+
+
+# A program whose import of one module is when the signal comes.
+EARLY = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+
+class Finder(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == WHEN:
+            os.kill(os.getpid(), signal.SIGINT)
+
+WHEN = sys.argv.pop(1)
+sys.meta_path.insert(0, Finder())
+from reprobuild.cli.entry import entry
+entry()
+"""
+
+
+@pytest.mark.parametrize("wants_json", [False, True])
+@pytest.mark.parametrize(
+    "module",
+    ["reprobuild.app", "reprobuild.errors", "click", "reprobuild.cli.main",
+     "reprobuild.cli.realize"],
+)  # fmt: skip
+def test_while_the_program_begins(tmp_path: Path, module: str, wants_json: bool) -> None:
+    words = ["--json"] if wants_json else []
+    argv = [sys.executable, "-c", EARLY, module, "-C", str(tmp_path), *words, "realize"]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 130, done.stderr
+    error = ReprobuildError("E-INTERRUPTED", "interrupted")
+    if wants_json:
+        assert json.loads(done.stdout) == error.as_document()
+        assert done.stderr.strip() == ""
+    else:
+        assert done.stderr.lstrip() == error_text(error) + "\n"
+        assert done.stdout == ""
+
+
+def test_an_interrupt_that_is_ignored_stays_so(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", EARLY, "click", "--version"]
+    done = subprocess.run(
+        argv, check=False, capture_output=True, text=True, timeout=PATIENCE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("reprobuild ")

@@ -4,27 +4,72 @@ click and all that hangs on it takes longer to import than the whole answer. So 
 of the commonest call, `realize` with nothing but names and a few global options, is looked at
 first; whatever is not exactly that, or has something to do, or fails, goes the long way, which
 sees everything anew.
+
+What this file imports before `entry` is there already when Python runs: a Ctrl-C in the meantime
+would be answered by Python itself.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+
+TYPE_CHECKING = False  # `typing` takes longer to import than this file
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 _VALUES = {"-C": "directory", "--store": "store"}
 _FLAGS = {"--json": "json", "--quiet": "quiet", "-q": "quiet"}
 
 
+_INTERRUPTED = "interrupted", "E-INTERRUPTED", "run the same command again to go on"
+
+
 def entry() -> None:
     """The whole program; exits."""
-    answer = nothing_to_do(sys.argv[1:])
-    if answer is not None and _write(answer):
-        sys.exit(0)
-    from reprobuild.cli.main import entry as every_command
+    try:
+        import signal
 
-    every_command()
+        catching = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if catching:
+            # Raised out of an import, KeyboardInterrupt may land where Python swallows it.
+            signal.signal(signal.SIGINT, _leave)
+        answer = nothing_to_do(sys.argv[1:])
+        if answer is not None and _write(answer):
+            sys.exit(0)
+        from reprobuild.cli.main import entry as every_command
+
+        if catching:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        every_command()
+    except KeyboardInterrupt:  # before or after the command: in it, `cli.main.run` says so
+        _leave()
+
+
+def _leave(number: int = 0, frame: object = None) -> None:
+    """Ends as an interrupted command does, by what is imported already; nothing is begun yet."""
+    message, code, hint = _INTERRUPTED
+    if _wants_json(sys.argv[1:]):
+        fields = f'"code": "{code}",\n    "message": "{message}",\n    "facts": {{}}'
+        text = f'{{\n  "error": {{\n    {fields},\n    "hint": "{hint}"\n  }}\n}}\n'
+    else:
+        text = f"error: {message}  [{code}]\nhint: {hint}\n"
+    try:  # noqa: SIM105 - imports nothing
+        os.write(1 if text.startswith("{") else 2, text.encode())
+    except OSError:
+        pass  # nobody is left to be told
+    os._exit(130)
+
+
+def _wants_json(argv: Sequence[str]) -> bool:
+    words = iter(argv)
+    for word in words:
+        if word in ("-C", "--store", "--events"):
+            next(words, "")
+        elif word == "--json" or not word.startswith("-"):
+            return word == "--json"
+    return False
 
 
 def nothing_to_do(argv: Sequence[str]) -> str | None:
