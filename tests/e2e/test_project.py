@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reprobuild import app
+from reprobuild.app import building
 from reprobuild.cli.main import run
 from support.demo import Demo, needs_sandbox
 from support.webserver import web_server
@@ -373,7 +373,7 @@ def test_collection_keeps_what_was_realized(realized: Demo) -> None:
 def test_too_little_space_is_said_before_anything_is_built(
     locked: Demo, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(app, "MINIMUM_SPACE", 2**60)
+    monkeypatch.setattr(building, "MINIMUM_SPACE", 2**60)
     place = ["-C", str(locked.path), "--store", str(locked.store)]
     assert run([*place, "--json", "realize", "demo.notes"]) == 10
     error = json.loads(capfd.readouterr().out)["error"]
