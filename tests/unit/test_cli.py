@@ -53,6 +53,26 @@ def test_off_words_are_status_2(argv: list[str], capsys: pytest.CaptureFixture[s
     assert "Traceback" not in captured.err
 
 
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [
+        (["--quiet", "--verbose", "key", "show"], "see `reprobuild key show --help`"),
+        (["nothing"], "see `reprobuild --help`"),
+        (["store", "--nothing"], "see `reprobuild store --help`"),
+        (
+            ["key", "list"],
+            "there are generate, revoke, rotate, show, trust; see `reprobuild key --help`",
+        ),
+    ],
+    ids=" ".join,
+)
+def test_off_words_are_led_to_the_help(
+    argv: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(argv) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"hint: {hint}"
+
+
 def test_off_words_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--json", "realize", "--nothing"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from reprobuild.core.wording import plural, size
+
 
 def remembered(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An earlier answer, as one of a run that made nothing."""
@@ -49,19 +51,19 @@ def _made(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"  config     {image['config_digest']}"
         yield f"  manifest   {image['manifest_digest']}"
         for layer in image["layers"]:
-            size = layer["size"] / 2**20
-            yield f"  layer      {layer['digest']}  {size:8.2f} MiB  {layer['component']}"
+            length = size(layer["size"])
+            yield f"  layer      {layer['digest']}  {length:>10}  {layer['component']}"
     compared = document.get("compared")
     if compared:
         alone = f", {compared['unknown']} with nothing to compare" if compared["unknown"] else ""
-        yield f"{compared['equal']} outputs equal to what is known of them{alone}"
+        yield f"{plural(compared['equal'], 'output')} equal to what is known of them{alone}"
     reread = document.get("reread")
     if reread:
         really = sum(found["included"] for found in reread.values())
         changed = sorted({path for found in reread.values() for path in found["changed"]})
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         yield (
-            f"{len(reread)} units could read what changed, {really} of them included it: "
+            f"{plural(len(reread), 'unit')} could read what changed, {really} of them included it: "
             f"{', '.join(changed[:3])}{more}"
         )
     yield _summary(document["counts"], _givers(document))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from reprobuild.core.wording import plural
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -174,7 +175,8 @@ class Gates:
         if not modules:
             return Shown(False, "there is no kernel in it at all")
         return Shown(
-            True, f"{kernels} kernels in {modules} modules have their machine code, no PTX"
+            True,
+            f"{plural(kernels, 'kernel')} in {plural(modules, 'module')}: machine code, no PTX",
         )
 
     def kernel_check(self, gate: Gate) -> Shown | NotRun:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reprobuild.cli.imagesides import opened
+from reprobuild.core.wording import plural, size
 
 if TYPE_CHECKING:
     from reprobuild.app import App
@@ -87,8 +88,8 @@ def verify(
     }
     lines = [
         *_lines(facts),
-        f"holds: {len(facts.layers)} layers, {result.components} components, {result.files} files "
-        "and their labels",
+        f"holds: {plural(len(facts.layers), 'layer')}, {plural(result.components, 'component')}, "
+        f"{plural(result.files, 'file')} and their labels",
     ]
     lines += [f"  signed by {claim.signer}: {claim.predicate_type}" for claim in claims]
     if sources:
@@ -220,8 +221,8 @@ def push(
     numbers = {key: int(answer[key]) for key in counted}
     document = {**facts.document(), **answer, **numbers, "tags": list(tags)}
     line = (
-        f"{answer['reference']}  {answer['manifest_digest']}  {numbers['sent']} bytes sent, "
-        f"{numbers['uploaded']} blobs uploaded, {numbers['mounted']} mounted, "
+        f"{answer['reference']}  {answer['manifest_digest']}  {size(numbers['sent'])} sent, "
+        f"{plural(numbers['uploaded'], 'blob')} uploaded, {numbers['mounted']} mounted, "
         f"{numbers['present']} there already"
     )
     _print(app, document, [line])
@@ -234,8 +235,8 @@ def _lines(facts: ImageFacts) -> list[str]:
         f"  manifest   {facts.manifest_digest if facts.manifest_known else 'not kept here'}",
     ]
     for layer in facts.layers:
-        size = layer.size / 2**20
-        lines.append(f"  layer      {layer.digest}  {size:8.2f} MiB  {layer.component or 'base'}")
+        length = size(layer.size)
+        lines.append(f"  layer      {layer.digest}  {length:>10}  {layer.component or 'base'}")
     lines += [f"  label      {key}={value}" for key, value in sorted(facts.labels.items())]
     return lines
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reprobuild.core.wording import plural
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def _print(app: App, document: dict[str, Any]) -> None:
     for name, row in document["outputs"].items():
         click.echo(f"{name}  {row['tree']}")
     if document["records_left_out"]:
-        click.echo(f"{document['records_left_out']} records do not count: nobody vouches for them")
+        left = plural(document["records_left_out"], "record")
+        click.echo(f"left out, for nobody vouches for it: {left}")
     if "project" in document:
         click.echo(f"project in {document['project']}")

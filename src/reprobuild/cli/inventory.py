@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from reprobuild.app import App
+from reprobuild.core.wording import plural, size
 
 
 @click.command()
@@ -46,5 +47,5 @@ def inventory(app: App, /, output: str | None) -> None:
     elif output is None:
         click.echo(document["inventory"])
     else:
-        what = f"{len(closures)} closures, {len(trees)} single trees"
-        click.echo(f"{output}: {what}, {len(data)} bytes")
+        what = f"{plural(len(closures), 'closure')}, {plural(len(trees), 'single tree')}"
+        click.echo(f"{output}: {what}, {size(len(data))}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reprobuild.cli.options import in_flake, installable_argument
+from reprobuild.core.wording import plural
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _print(path: str, document: dict[str, Any]) -> None:
     archs = " ".join(document["archs"]) or "no machine code"
     ptx = "PTX for " + " ".join(document["ptx"]) if document["ptx"] else "no PTX"
     linked = "  not device-linked" if document["relocatable"] else ""
-    click.echo(f"{path}  {archs}  {ptx}  {len(rows)} kernels{linked}")
+    click.echo(f"{path}  {archs}  {ptx}  {plural(len(rows), 'kernel')}{linked}")
     several = len(document["archs"]) > 1
     table = [_COLUMNS]
     for row in rows:

@@ -46,6 +46,10 @@ COMMANDS = {
 }
 
 
+_SEE_HELP = "see --help"
+"""The remedy in the table of errors, which knows no call."""
+
+
 class _Commands(click.Group):
     """Imports a command's file when it is called; help reads the one-line texts below."""
 
@@ -146,17 +150,21 @@ def run(argv: list[str]) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except ReprobuildError as error:
+        if error.hint == _SEE_HELP:
+            error.hint = f"see `{_called(argv)} --help`"
         return _report(error, wants_json)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return int(Exit.USAGE)
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
+        context: click.Context | None = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "reprobuild"
-        return _report(
-            ReprobuildError("E-USAGE", error.format_message(), hint=f"see `{path} --help`"),
-            wants_json,
-        )
+        hint = f"see `{path} --help`"
+        if context is not None and context.parent is not None:
+            group = context.command
+            if isinstance(group, click.Group) and not isinstance(error, click.NoSuchOption):
+                hint = f"there are {', '.join(group.list_commands(context))}; {hint}"
+        return _report(ReprobuildError("E-USAGE", error.format_message(), hint=hint), wants_json)
     except (KeyboardInterrupt, click.Abort):
         return _report(ReprobuildError("E-INTERRUPTED", "interrupted"), wants_json)
     except stdout.ReaderGoneError:
@@ -168,6 +176,16 @@ def run(argv: list[str]) -> int:
         traceback.print_exc()
         return _report(ReprobuildError("E-BUG", f"{type(error).__name__}: {error}"), wants_json)
     return result if isinstance(result, int) else 0
+
+
+def _called(argv: list[str]) -> str:
+    """The command of a call, with that of its group: `reprobuild release new`."""
+    words = argv[_first_command(argv) :]
+    command = main.get_command(click.Context(main), words[0]) if words else None
+    path = ["reprobuild", *words[:1]]
+    if isinstance(command, click.Group):
+        path += [word for word in words[1:] if word in command.commands][:1]
+    return " ".join(path)
 
 
 def _first_command(argv: list[str]) -> int:

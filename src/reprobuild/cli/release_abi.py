@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reprobuild.cli.options import in_flake, installable_argument
+from reprobuild.core.wording import plural
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -64,4 +65,6 @@ def _line(row: dict[str, Any]) -> str:
         return "not made here"
     facts = [f"{key} {value}" for key, value in row["facts"].items()]
     facts += [f"needs {key} {value}" for key, value in row["needs"].items()]
-    return f"{row['files']} ELF files; " + (", ".join(facts) or "nothing that is bound to an ABI")
+    return f"{plural(row['files'], 'ELF file')}; " + (
+        ", ".join(facts) or "nothing that is bound to an ABI"
+    )

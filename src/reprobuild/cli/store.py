@@ -13,6 +13,7 @@ from reprobuild.cli.store_gc import gc
 from reprobuild.cli.store_quarantine import quarantine
 from reprobuild.cli.store_repair import repair
 from reprobuild.cli.store_words import rows
+from reprobuild.core.wording import plural
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def verify(app: App, /) -> None:
     if problems:
         raise ReprobuildError(
             "E-STORE-DAMAGED",
-            f"{len(problems)} objects are damaged",
+            f"damaged: {plural(len(problems), 'object')}",
             problems=[str(problem) for problem in problems],
         )
     if app.json:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reprobuild.cli.options import machine_memory
+from reprobuild.core.wording import plural
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def repair(
     if rescued is not None and rescued.failed:
         raise ReprobuildError(
             "E-STORE-MISSING",
-            f"{len(rescued.failed)} results could not be had again",
+            f"{plural(len(rescued.failed), 'result')} could not be had again",
             lost=[f"{name}: {why}" for name, why in sorted(rescued.failed.items())],
         )
 

@@ -67,5 +67,5 @@ def _unknown(message: str, name: str, valid: tuple[str, ...] | list[str]) -> Rep
         "E-UNKNOWN-INSTALLABLE",
         message + (f"; did you mean {near[0]!r}?" if near else ""),
         got=name,
-        hint="there are " + ", ".join(valid),
+        hint=("there is only " if len(valid) == 1 else "there are ") + ", ".join(valid),
     )

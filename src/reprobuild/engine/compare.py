@@ -14,6 +14,7 @@ from reprobuild.core.bundle.manifest import parse_manifest
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value, decode
 from reprobuild.core.record import Record
+from reprobuild.core.wording import plural
 from reprobuild.engine.inventory import IMPORT
 from reprobuild.errors import ReprobuildError
 
@@ -97,7 +98,7 @@ def require_equal(compared: Compared) -> None:
     if compared.different:
         raise ReprobuildError(
             "E-NOT-REPRODUCIBLE",
-            f"{len(compared.different)} outputs came out differently from what is known of them, "
-            f"{compared.equal} equal",
+            f"{plural(len(compared.different), 'output')} came out differently from what "
+            f"is known, {compared.equal} equal",
             different=[f"{n}: {', '.join(t)}" for n, t in compared.different.items()],
         )

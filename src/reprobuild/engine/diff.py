@@ -25,6 +25,7 @@ from reprobuild.core.diff.sources import (
 from reprobuild.core.diff.trees import PathChange, compare_trees
 from reprobuild.core.digest import Digest
 from reprobuild.core.tree import File
+from reprobuild.core.wording import plural
 from reprobuild.engine.diff_loaded import Loaded, content_at_hand, tree_reader
 from reprobuild.errors import ReprobuildError
 
@@ -216,7 +217,7 @@ class Differ:
         self._notes[:] = [n for n in self._notes if not n.startswith("the recipe ")]
         known = [c for c in graph.changes.values() if c.fields or c.kind == "inherits"]
         if known:
-            self._notes.append(f"{len(graph.unknown)} recipes are not at hand")
+            self._notes.append(f"not at hand: {plural(len(graph.unknown), 'recipe')}")
         return not known
 
     # -- outputs -----------------------------------------------------------------------------

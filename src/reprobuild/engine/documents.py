@@ -114,7 +114,7 @@ class ReleaseDocuments:
                 "E-UNKNOWN-INSTALLABLE",
                 f"output {self.output} has no profile {name!r}",
                 got=name,
-                hint="there are " + (", ".join(self.served) or "none"),
+                hint="profiles: " + (", ".join(self.served) or "none"),
             )
         return self.served[name]
 

@@ -11,6 +11,7 @@ from reprobuild.core.cubin.verdict import CURES, FileVerdict, judge_files
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
 from reprobuild.core.tree import Directory, Entry, File
+from reprobuild.core.wording import plural
 from reprobuild.ports import ContentStore
 
 MAX_FILES = 200
@@ -56,7 +57,7 @@ class Verdict:
         """For people: a line a file, then what to do about each cause."""
         lines = [file.line() for file in self.files]
         if self.more:
-            lines.append(f"and {self.more} files more")
+            lines.append(f"and {plural(self.more, 'file')} more")
         causes = {f.cause for file in self.files for f in file.findings}
         cures = [f"{cause}: {CURES[cause]}" for cause in _ORDER if cause in causes]
         return lines + [f"cure for {cure}" for cure in cures]

@@ -18,6 +18,7 @@ from reprobuild.core.digest import Digest
 from reprobuild.core.filelist import DIRECTORY, LINK, Listed
 from reprobuild.core.tracked import Correspondence, Tracked, blob_oid
 from reprobuild.core.tree import Directory, Entry, File, Symlink
+from reprobuild.core.wording import plural
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import ContentStore
 
@@ -173,7 +174,7 @@ def account(
 def _unaccounted(name: str, paths: Sequence[bytes]) -> ReprobuildError:
     return ReprobuildError(
         "E-ATTRIBUTION",
-        f"{len(paths)} files of {name} come from nothing that is declared, /{show(paths[0])} "
+        f"{plural(len(paths), 'file')} of {name} from nothing that is declared, /{show(paths[0])} "
         "among them",
         hint="this cannot come of a recipe; please report it",
         component=name,

@@ -160,7 +160,7 @@ class BundleReader:
         piece = self.index.pieces[number]
         what = f"piece {number + 1} of {len(self.index.pieces)}"
         if len(packed) != piece.size or Digest.of(packed) != piece.digest:
-            raise layout.off(f"{what} was changed or cut short", piece=number)
+            raise layout.off(f"{what} was changed or cut short", piece=number + 1)
         return decompress(packed, layout.piece_content(self.index.content, number), what)
 
     def read(self, wanted: Entry) -> bytes:

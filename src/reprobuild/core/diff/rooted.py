@@ -11,6 +11,7 @@ from reprobuild.core.diff.fields import FieldChange
 from reprobuild.core.diff.side import Side
 from reprobuild.core.diff.text import short as short_digest
 from reprobuild.core.encoding import Value, encode
+from reprobuild.core.wording import plural
 
 
 class Sorting:
@@ -133,9 +134,8 @@ class Sorting:
                 del self.found[cause.key]
             first.component = names[0] if len(names) == 1 else ""
             first.details = list(first.nodes)
-            first.title = (
-                f"{names_of(names)} ({len(first.nodes)} recipes): {field_lines(first.fields)}"
-            )
+            recipes = plural(len(first.nodes), "recipe")
+            first.title = f"{names_of(names)} ({recipes}): {field_lines(first.fields)}"
 
 
 def _where(cause: Cause, change: NodeChange) -> str:
