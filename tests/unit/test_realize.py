@@ -394,9 +394,9 @@ def test_plan_says_what_and_why(world: World) -> None:
         (Deed.BUILD, "b"),
     ]
     assert [s.reason for s in plan.steps] == [
-        "its path is not in the store",
-        "waits for src; cut off if they come out as before",
-        "waits for a; cut off if they come out as before",
+        "its directory is not in the store",
+        "waits for src",
+        "waits for a",
     ]
     world.realize(a, (source, a))
     plan = world.realizer().plan(graph, [b.digest], wish())
