@@ -111,8 +111,9 @@ def test_one_object_is_read_without_the_rest(
     (tmp_path / "c").write_bytes(data)
     with BundleReader(tmp_path / "c") as bundle:
         assert len(bundle.read(last)) == last.size
-        with pytest.raises(ReprobuildError, match="piece 1 of"):
+        with pytest.raises(ReprobuildError, match="piece 1 of") as first:
             bundle.read(next(iter(bundle.index)))
+        assert first.value.facts["piece"] == 1
 
 
 # -- completeness --------------------------------------------------------------------------------
