@@ -102,6 +102,13 @@ class CatalogReader(Protocol):
         """A stored derivation document."""
         ...
 
+    def disputed(self) -> Mapping[Digest, Digest]:
+        """Derivations whose action gave different results, with that action: a walk of records.
+
+        Nothing is chosen for these, so that neither result is used unseen.
+        """
+        ...
+
 
 class Catalog(CatalogReader, Protocol):
     """Records, derivations, roots and locks: what the store knows about its content."""

@@ -177,6 +177,15 @@ class MemoryStore:
         """As the port says."""
         return self.chosen.get(drv)
 
+    def disputed(self) -> dict[Digest, Digest]:
+        """As the port says."""
+        return {
+            record.drv: action
+            for action, found in self.recorded.items()
+            if len({tuple(sorted(r.outputs.items())) for r in found.values()}) > 1
+            for record in found.values()
+        }
+
     def add_record(self, record: Record) -> None:
         """As the port says."""
         for tree in record.outputs.values():

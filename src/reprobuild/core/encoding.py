@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from reprobuild.errors import ReprobuildError
 
@@ -47,20 +48,20 @@ def _plain(value: object) -> bool:
 
     It walks with a list of its own: a document may be as deep as the parser allows.
     """
-    left = [value]
+    left: list[Any] = [value]
     while left:
-        value = left.pop()
-        kind = type(value)
-        if kind is str or value is None or kind is bool:
+        item = left.pop()
+        kind = type(item)
+        if kind is str or item is None or kind is bool:
             continue
         if kind is dict:
-            for key in value:  # type: ignore[attr-defined]
+            for key in item:
                 if type(key) is not str:
                     return False
-            left += value.values()  # type: ignore[attr-defined]
+            left += item.values()
         elif kind is list or kind is tuple:
-            left += value  # type: ignore[operator]
-        elif kind is not int or not -MAX_INTEGER <= value <= MAX_INTEGER:  # type: ignore[operator]
+            left += item
+        elif kind is not int or not -MAX_INTEGER <= item <= MAX_INTEGER:
             return False
     return True
 

@@ -252,12 +252,12 @@ class Differ:
         """The different trees that one action is on record with, by either store."""
         trees: set[str] = set()
         for side in (self.old, self.new):
-            record = side.record(drv) if drv else None
-            if record is None or side.store is None:
+            action = side.action(drv)
+            if action is None or side.store is None:
                 continue
             rows = {
                 tuple(sorted((n, t.hex) for n, t in r.outputs.items()))
-                for r in side.store.records(record.action)
+                for r in side.store.records(action)
             }
             if len(rows) > 1:
                 trees |= {tree for row in rows for _, tree in row}

@@ -29,6 +29,7 @@ class Loaded:
     store: Store | None = None
     expected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _nodes: dict[str, Node | None] = field(default_factory=dict)
+    _disputed: Mapping[Digest, Digest] | None = None
 
     def look(self, drv: str) -> Node | None:
         """A derivation, out of the evaluated graph or the store."""
@@ -63,6 +64,15 @@ class Loaded:
     def record(self, drv: str) -> Record | None:
         """The record last chosen for a derivation, where the store has one."""
         return self.store.realized(Digest(drv)) if self.store is not None and drv else None
+
+    def action(self, drv: str) -> Digest | None:
+        """The action that a derivation resolved to, also where its results are in dispute."""
+        record = self.record(drv)
+        if record is not None or self.store is None or not drv:
+            return record.action if record is not None else None
+        if self._disputed is None:
+            self._disputed = self.store.disputed()
+        return self._disputed.get(Digest(drv))
 
     def output(self, drv: str, output: str = "out") -> str:
         """The store tree that a derivation came out as (hex); empty where that is not known."""

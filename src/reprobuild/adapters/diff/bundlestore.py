@@ -221,6 +221,10 @@ class BundleStore:
                 return found
         return self._behind.realized(drv) if self._behind is not None else None
 
+    def disputed(self) -> Mapping[Digest, Digest]:
+        """The disputes of the store behind; a bundle's own records are asked by their action."""
+        return self._behind.disputed() if self._behind is not None else {}
+
     def _record(self, action: str, name: str) -> Record | None:
         data = self._small(RECORD, Digest(name))
         if data is None:

@@ -156,6 +156,15 @@ class LocalStore:
         """The record last chosen for a derivation (a memo; may be absent)."""
         return self._records.chosen(drv)
 
+    def disputed(self) -> dict[Digest, Digest]:
+        """Derivations whose action gave different results, with that action."""
+        return {
+            result.record.drv: result.record.action
+            for found in self.quarantine.disagreements()
+            for result in found.results
+            if not found.settled
+        }
+
     def add_record(self, record: Record) -> None:
         """Appends a record; raises E-STORE-MISSING when one of its trees is not here.
 
