@@ -177,10 +177,10 @@ def test_only_the_difference_goes(realized: Demo, site: Demo, tmp_path: Path) ->
     realized.run("lock", "--update", "header")
     newer = realized.json("realize")
     delta = tmp_path / "delta"
-    told = realized.json(
-        "export", "demo", "--sources", "--no-tool", "--have", str(stock), "-o", str(delta)
-    )
+    told = realized.json("export", "demo", "--sources", "--have", str(stock), "-o", str(delta))
     assert told["content_bytes"] < told["full_bytes"] / 10
+    assert told["tool"] == "", "who has an inventory has the tool"
+    assert told["bytes"] < told["full_bytes"] / 5
     assert told["requires"]
     bare = Demo(site.path, tmp_path / "bare", dict(site.env))
     assert outside(bare, "import", str(delta), "--unsigned", status=3)["error"]["code"] == (

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", required=True, metavar="FILE", help="The bundle's file.")
 @click.option("--sources", is_flag=True, help="All that a rebuild needs, and the tool.")
 @click.option("--have", metavar="INVENTORY", help="Leave out what this inventory says is there.")
-@click.option("--no-tool", is_flag=True, help="Without the tool itself.")
+@click.option(
+    "--tool/--no-tool",
+    "tool",
+    default=None,
+    help="With the tool itself, or without (default: with --sources, unless --have).",
+)
 @click.option(
     "--tool-wheels",
     multiple=True,
@@ -45,8 +50,13 @@ if TYPE_CHECKING:
 def export(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
     """Write what installables need into one file."""
     app, names = in_flake(app, installables)
-    if options["tool_wheels"] and (options["no_tool"] or not options["sources"]):
-        raise ReprobuildError("E-USAGE", "--tool-wheels goes with --sources, and not --no-tool")
+    if options["tool"] and not options["sources"]:
+        raise ReprobuildError("E-USAGE", "--tool goes with --sources")
+    # Who asks for a difference has imported before, and so has the tool.
+    with_tool = options["sources"] and not options["have"]
+    options["tool"] = with_tool if options["tool"] is None else options["tool"]
+    if options["tool_wheels"] and not options["tool"]:
+        raise ReprobuildError("E-USAGE", "--tool-wheels goes with --sources and the tool")
     if options["prove"] and (not options["sources"] or options["have"]):
         raise ReprobuildError("E-USAGE", "--prove goes with --sources and a whole bundle")
     app.check_file(Path(options["output"]), "-o")
@@ -56,7 +66,12 @@ def export(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
         if options["have"] is not None:
             size |= {"full_bytes": shipment.full_size, "full_objects": shipment.full_objects}
         if options["dry_run"]:
-            document: dict[str, Any] = {**size, "bundle_digest": None, "bytes": None}
+            document: dict[str, Any] = {
+                **size,
+                "bundle_digest": None,
+                "bytes": None,
+                "with_tool": options["tool"],
+            }
         else:
             _say(app, shipment, options)
             document = {**size, **_write(app, shipment, options)}
@@ -153,6 +168,10 @@ def _say(app: App, shipment: Shipment, options: dict[str, Any]) -> None:
         return
     whole = f" of {shipment.full_size / 2**20:.1f}" if options["have"] else ""
     text = f"{len(shipment.entries)} objects, {shipment.size / 2**20:.1f}{whole} MiB of content"
+    if options["tool"]:
+        text += ", and the tool"
+    elif options["sources"] and options["have"]:
+        text += "; without the tool, which the other side has (--tool carries it)"
     click.echo(text, err=True)
 
 
@@ -163,7 +182,7 @@ def _write(app: App, shipment: Shipment, options: dict[str, Any]) -> dict[str, A
 
     signer = None if options["no_sign"] else _signer(app, options["key"])
     tool = (b"", "")
-    if options["sources"] and not options["no_tool"]:
+    if options["tool"]:
         tool = app.bundles.toolkit([Path(d) for d in options["tool_wheels"]])
     app.store.barrier()
     closure = shipment.manifest.keep.content
@@ -237,7 +256,8 @@ def _print(app: App, path: str, document: dict[str, Any]) -> None:
         return
     if document["bytes"] is None:
         size = document["content_bytes"] / 2**20
-        click.echo(f"{document['objects']} objects, {size:.1f} MiB of content")
+        more = ", and the tool" if document["with_tool"] else ""
+        click.echo(f"{document['objects']} objects, {size:.1f} MiB of content{more}")
         return
     click.echo(f"{path}  {document['bundle_digest']}")
     if "proof" in document:
