@@ -101,7 +101,7 @@ def test_the_kernels_of_an_output(project: Demo) -> None:
     assert project.json("kernels", "demo.kernels.library")["modules"] == found  # one step
     assert project.json("kernels", "demo.notes") == {"checks": {}, "modules": {}}
     text = project.run("kernels").out
-    assert "kernels/library.so  sm_120a  no PTX  1 kernels" in text
+    assert "kernels/library.so  sm_120a  no PTX  1 kernel\n" in text
     assert "33      0       0    2048    64  void demo::scale<float>(float*, int)" in text
 
 
