@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,10 @@ settings.register_profile(
 )
 settings.load_profile("suite")
 
+
+# gRPC's fork handlers abort a child in which tests run code before `exec`; the product turns them
+# off as well (adapters/remote/stubs.py), but a test may load the library first.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 # Ctrl-C is tested: also where the suite runs in the background, whose children ignore it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

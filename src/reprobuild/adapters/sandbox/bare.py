@@ -31,6 +31,8 @@ from reprobuild.ports import BuildRequest, Mount
 _BEFORE = r"(?:(?<![\w./~-])|(?<=[\s\"'=,]-\w)|(?<=\A-\w))"
 _AFTER = r"(?![\w.-])"
 
+_WAIT = 'read -r go || exit 1; exec "$@" </dev/null'
+
 
 @dataclass(frozen=True, slots=True)
 class Words:
@@ -87,13 +89,10 @@ class BareProcess(Running):
     """A running command whose own process stands in for a sandbox's process 1."""
 
     def await_init(self) -> bool:
-        """Always true: there is nothing to set up."""
+        """Always true: there is nothing to set up but the wait for `go`."""
         self.init = self.process.pid
         self.pidfd = os.pidfd_open(self.init)
         return True
-
-    def go(self) -> None:
-        """It runs already: without a sandbox there is no one who could wait."""
 
     def read_status(self) -> bool:
         """There is no report but the exit status."""
@@ -111,29 +110,36 @@ class BareProcess(Running):
 
 
 def start(prefix: Sequence[str], words: Words) -> BareProcess:
-    """Starts the command after `prefix`; raises E-SANDBOX-SETUP when it cannot be started."""
+    """Starts the command after `prefix`, to run at `go`; raises E-SANDBOX-SETUP when it cannot be.
+
+    Until then it waits, so that it has been put into its control groups before its first
+    instruction: what it left behind earlier could not be found. Its starter's death ends the wait
+    without a run.
+    """
     log_read, log_write = os.pipe()
-    status_read, release = os.pipe()
+    waiting, release = os.pipe()
+    status = os.eventfd(0, os.EFD_CLOEXEC)  # nobody reports: it never becomes readable
     try:
         process = subprocess.Popen(
-            [*prefix, *words.argv],
+            ["/bin/sh", "-c", _WAIT, "sh", *prefix, *words.argv],
             cwd=words.cwd,
             env=words.env,
-            stdin=subprocess.DEVNULL,
+            stdin=waiting,
             stdout=log_write,
             stderr=log_write,
             umask=UMASK,
             start_new_session=True,
         )
     except OSError as error:
-        for descriptor in (log_read, status_read, release):
+        for descriptor in (log_read, status, release):
             os.close(descriptor)
         raise ReprobuildError(
             "E-SANDBOX-SETUP", f"{[*prefix, *words.argv][0]} cannot be started: {error.strerror}"
         ) from error
     finally:
         os.close(log_write)
-    return BareProcess(process, log_read, status_read, release)
+        os.close(waiting)
+    return BareProcess(process, log_read, status, release)
 
 
 def interact(prefix: Sequence[str], words: Words) -> int:
