@@ -196,7 +196,8 @@ def test_nothing_runs_before_it_is_in_its_control_groups(
     mark = f"{os.getpid()}.{time.monotonic_ns()}"
     with identity("root", tmp_path) as who:
         ran = who.run(
-            ("/bin/sh", "-c", "setsid sleep 600 && : $0 & echo $PPID", mark), grade=Isolation.NONE
+            ("/bin/sh", "-c", "setsid sh -c 'sleep 600; :' $0 & sleep 0.2", mark),
+            grade=Isolation.NONE,
         )
     assert ran.outcome.reason == ""
     if "left-behind-processes" in ran.outcome.unenforced:
