@@ -7,11 +7,22 @@ an error into text or JSON and an exit status.
 
 from __future__ import annotations
 
-from reprobuild.errors.kinds import Code, Exit
+TYPE_CHECKING = False  # as typing has it, without importing that: every run imports this
+if TYPE_CHECKING:
+    from reprobuild.errors.kinds import Code, Exit
 
 __all__ = ["Code", "Exit", "Fact", "ReprobuildError"]
 
 Fact = str | int | bool | None | list[str] | list[int]
+
+
+def __getattr__(name: str) -> object:
+    """`Code` and `Exit`, which few need: dataclasses and enum are a good part of a short run."""
+    if name not in ("Code", "Exit"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from reprobuild.errors import kinds
+
+    return getattr(kinds, name)
 
 
 class ReprobuildError(Exception):
