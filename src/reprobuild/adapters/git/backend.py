@@ -6,12 +6,18 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import IO, BinaryIO
 
 from reprobuild.adapters.git import plumbing, trees
+from reprobuild.adapters.git.contents import ContentMerges
+from reprobuild.adapters.git.difftext import patch_text
+from reprobuild.adapters.git.foresight import foreseen
+from reprobuild.adapters.git.mergetree import UNPACKED, parse_merge
 from reprobuild.adapters.git.objects import GITLINK
 from reprobuild.adapters.git.scratch import Scratch
-from reprobuild.adapters.git.threeway import disjoint_merge
+from reprobuild.adapters.git.threeway import Met, merged_tree
+from reprobuild.adapters.git.treewrite import Side
 from reprobuild.core.digest import GitOid, Sha256
 from reprobuild.core.integration.backend import (
     Change,
@@ -25,9 +31,10 @@ from reprobuild.core.integration.whitespace import may_fail_check
 from reprobuild.errors import ReprobuildError
 
 _HEX = re.compile(rb"[0-9a-f]+")
-_UNPACKED = ("-c", "core.looseCompression=0")
-"""For what only writes objects that live for seconds; a diff would deflate by it as well."""
-
+_FEW = 1000
+"""Changed paths that are kept; beyond that git itself is quicker than what goes through them."""
+_KEPT = 20_000
+"""Changes kept in all, some ten megabytes."""
 
 Supply = Callable[[Sequence[GitOid]], None]
 
@@ -42,6 +49,8 @@ class GitRepository:
         self._shown: tuple[GitOid, dict[bytes, GitOid]] | None = None
         self._commits: dict[GitOid, Commit] = {}
         self._merges: dict[tuple[GitOid, GitOid], MergeOutcome] = {}
+        self._few: dict[tuple[GitOid, GitOid], tuple[Change, ...]] = {}
+        self._contents = ContentMerges(scratch)
 
     def run(
         self, *argv: str, stdin: bytes = b"", ok: Sequence[int] = (0,), index: bool = False
@@ -77,7 +86,20 @@ class GitRepository:
 
     def changes(self, old: GitOid, new: GitOid) -> Iterator[Change]:
         """The paths that differ between two trees, sorted by path."""
-        return trees.changes(self.scratch.reader, old, new)
+        known = self._few.get((old, new))
+        return trees.changes(self.scratch.reader, old, new) if known is None else iter(known)
+
+    def _few_changes(self, old: GitOid, new: GitOid) -> tuple[Change, ...] | None:
+        """The same at once, and kept; None where they are many."""
+        known = self._few.get((old, new))
+        if known is None:
+            known = tuple(islice(self.changes(old, new), _FEW + 1))
+            if len(known) > _FEW:
+                return None
+            if sum(map(len, self._few.values())) > _KEPT:
+                self._few.clear()
+            self._few[old, new] = known
+        return known
 
     def listing(self, tree: GitOid, ending: bytes = b"") -> Iterator[tuple[int, GitOid, bytes]]:
         """Every file below a tree whose path ends so: mode, object, path. Streamed."""
@@ -124,17 +146,25 @@ class GitRepository:
         self._commits[oid] = Commit(tree, tuple(parents))
         return oid
 
-    def _show_attributes(self, tree: GitOid) -> None:
+    def _show_attributes(
+        self, tree: GitOid, paths: Iterable[bytes] | None = None
+    ) -> dict[bytes, GitOid]:
+        """Makes the work tree hold a tree's attribute files, and says which those are.
+
+        With `paths`, those that could have a say in them: the ones in directories above.
+        """
         reader = self.scratch.reader
-        if self._shown is None:
+        if paths is not None:
+            found = trees.attributes_above(reader, tree, paths)
+        elif self._shown is None:
             found = trees.all_attributes(self.listing(tree, trees.ATTRIBUTES))
-        elif self._shown[0] == tree:
-            return
         else:
             found = trees.moved_attributes(reader, self._shown[1], self._shown[0], tree)
+        if paths is None:
+            self._shown = (tree, found)
         self._need(found.values())
         self.scratch.show_attributes(found)
-        self._shown = (tree, found)
+        return found
 
     def merge(self, ours: GitOid, theirs: GitOid, ancestor: GitOid | None = None) -> MergeOutcome:
         """Merges commit `theirs` into commit `ours`; the same merge is done once.
@@ -156,7 +186,7 @@ class GitRepository:
         if self._supply is not None:
             self._need(self._merged_blobs(ours, theirs))
         status, out, stderr = self.run(
-            *_UNPACKED,
+            *UNPACKED,
             "merge-tree",
             "--write-tree",
             "-z",
@@ -178,15 +208,36 @@ class GitRepository:
 
     def merge_trees(self, ancestor: GitOid | None, ours: GitOid, theirs: GitOid) -> MergeOutcome:
         """Three-way merge of trees. git 2.39 takes commits only, so it is given synthetic ones."""
-        scratch = self.scratch
-        start = ancestor or scratch.empty_tree
-        tree = disjoint_merge(scratch.reader, scratch.write_object, start, ours, theirs)
+        start = ancestor or self.scratch.empty_tree
+        tree = self.put_together(start, ours, theirs)
         if tree is not None:
             return MergeOutcome(tree)
         root = self.make_commit(start, (), "ancestor")
         left = self.make_commit(ours, (root,), "ours")
         right = self.make_commit(theirs, (root,), "theirs")
         return self.merge(left, right)
+
+    def put_together(self, ancestor: GitOid, ours: GitOid, theirs: GitOid) -> GitOid | None:
+        """The same where git need not look at whole trees; None where it has to."""
+        reader, write = self.scratch.reader, self.scratch.write_object
+        contents = self._merge_contents
+        return merged_tree(reader, write, self._few_changes, contents, ancestor, ours, theirs)
+
+    def _merge_contents(self, ours: GitOid, met: Sequence[Met]) -> Sequence[Side | None]:
+        attributes = self._show_attributes(ours, [m.path for m in met])
+        self._need(oid for m in met for _, oid in (m.old, m.ours, m.theirs))
+        return self._contents.merge(met, attributes)
+
+    def foresee(self, start: GitOid, coming: Iterable[tuple[GitOid, GitOid]]) -> None:
+        """Merges ahead what the changes (from tree, to tree) will meet on top of `start`."""
+        try:
+            chains = foreseen(self.scratch.reader, self._few_changes, start, coming)
+            if chains:
+                attributes = self._show_attributes(start, [c.path for c in chains])
+                self._need(oid for c in chains for _, oid in (c.now, *chain(*c.steps)))
+                self._contents.work_off(chains, attributes)
+        except ReprobuildError:
+            return  # the merge that needs what could not be had says so, in its turn
 
     # -- patches ---------------------------------------------------------------------------
 
@@ -217,17 +268,15 @@ class GitRepository:
 
     def patch(self, old: GitOid, new: GitOid, sink: BinaryIO | None = None) -> Sha256:
         """The digest of `git diff --binary --full-index` between two trees, with git's defaults."""
-        self._show_attributes(new)
+        few = self._few_changes(old, new)
+        self._show_attributes(new, None if few is None else [c.path for c in few])
         if self._supply is not None:
             self._need(_blobs(self.changes(old, new)))
         hasher = hashlib.sha256()
-        scratch = self.scratch
-        argv = ("diff", "--binary", "--full-index", old.hex, new.hex)
-        with plumbing.stream(argv, env=scratch.env, cwd=scratch.work_tree) as out:
-            while chunk := out.read(1 << 20):
-                hasher.update(chunk)
-                if sink is not None:
-                    sink.write(chunk)
+        for chunk in patch_text(self.scratch, old, new, few):
+            hasher.update(chunk)
+            if sink is not None:
+                sink.write(chunk)
         return Sha256(hasher.hexdigest())
 
     def check_whitespace(self, old: GitOid, new: GitOid, patch: bytes | None = None) -> str:
@@ -236,8 +285,8 @@ class GitRepository:
         With a `patch` to look at, git is only asked where it could complain of something;
         attributes may change its rules, so where there are any it is asked in any case.
         """
-        self._show_attributes(new)
-        plain = patch is not None and self._shown is not None and not self._shown[1]
+        few = self._few_changes(old, new)
+        plain = not self._show_attributes(new, None if few is None else [c.path for c in few])
         if plain and patch is not None and not may_fail_check(patch):
             return ""
         status, out, _ = self.run("diff", "--check", old.hex, new.hex, ok=(0, 1, 2, 3))
@@ -353,28 +402,3 @@ def parse_commit(data: bytes) -> Commit:
     if tree is None:
         raise ReprobuildError("E-GIT-OBJECT", "a commit object names no tree")
     return Commit(tree, tuple(parents), author, message)
-
-
-def parse_merge(out: bytes) -> MergeOutcome:
-    """The output of `git merge-tree --write-tree -z --messages` (git-merge-tree(1), "OUTPUT")."""
-    fields = out.split(b"\0")
-    tree = plumbing.oid(fields[0])
-    sides: dict[bytes, dict[int, Stage]] = {}
-    position = 1
-    while position < len(fields) and fields[position]:
-        head, _, path = fields[position].partition(b"\t")
-        mode, oid, stage = head.split(b" ")
-        sides.setdefault(path, {})[int(stage)] = Stage(int(mode, 8), plumbing.oid(oid))
-        position += 1
-    position += 1
-    messages = []
-    while position < len(fields) and fields[position].isdigit():
-        count = int(fields[position])
-        paths = tuple(fields[position + 1 : position + 1 + count])
-        kind, text = fields[position + 1 + count : position + 3 + count]
-        messages.append((kind.decode(), paths, text.decode("utf-8", "replace")))
-        position += 3 + count
-    conflicts = tuple(
-        ConflictedPath(path, s.get(1), s.get(2), s.get(3)) for path, s in sorted(sides.items())
-    )
-    return MergeOutcome(tree, conflicts, tuple(messages))

@@ -1,4 +1,4 @@
-"""Reading objects through one long-lived `git cat-file --batch`, and git's tree format."""
+"""Reading objects through one long-lived `git cat-file`, and git's tree format."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import io
 import re
 import subprocess
 import tempfile
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +20,8 @@ MAX_DEPTH = 300
 """Directories below each other: more is an attack, not a source."""
 
 _TREES_KEPT = 512
+_ASKED = 200
+"""Questions at once; answers to more could fill the pipe before the last question is taken."""
 
 SYMLINK, GITLINK, DIRECTORY = 0o120000, 0o160000, 0o040000
 
@@ -45,6 +48,9 @@ _ENTRY = {
 }
 
 
+_BAD = frozenset({b".", b"..", b".git"})
+
+
 def parse_raw(data: bytes, size: int) -> RawTree:
     """A raw tree object whose names have `size` raw bytes (20 or 32).
 
@@ -53,9 +59,9 @@ def parse_raw(data: bytes, size: int) -> RawTree:
     """
     rows = _ENTRY[size].findall(data)
     found = {name: (mode, oid) for mode, name, oid in rows}
-    taken = sum(len(mode) + len(name) for mode, name, _ in rows) + len(rows) * (size + 2)
-    bad = next((n for n in found if len(n) <= 4 and n.lower() in (b".", b"..", b".git")), None)
-    if taken != len(data) or bad is not None:
+    taken = sum(map(len, chain.from_iterable(rows))) + 2 * len(rows)
+    if taken != len(data) or not _BAD.isdisjoint(map(bytes.lower, found)):
+        bad = next((n for n in found if n.lower() in _BAD), None)
         raise ReprobuildError("E-GIT-OBJECT", f"malformed tree object (at {bad!r})")
     if len(found) != len(rows):
         raise ReprobuildError("E-GIT-OBJECT", "a tree object names one entry twice")
@@ -82,12 +88,12 @@ class ObjectReader:
         """`env` names the repository (GIT_DIR)."""
         self._env, self._cwd = dict(env), cwd
         self._process: subprocess.Popen[bytes] | None = None
-        self._trees: dict[GitOid, RawTree] = {}
+        self._trees: dict[str, RawTree] = {}
 
     def _open(self) -> tuple[IO[bytes], IO[bytes]]:
         if self._process is None:
             self._process = subprocess.Popen(
-                ["git", "cat-file", "--batch"],
+                ["git", "cat-file", "--batch-command"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -127,7 +133,7 @@ class ObjectReader:
                     parts.append(chunk)
             return b"".join(parts)
         stdin, out = self._open()
-        self._send(stdin, oid.hex.encode() + b"\n", oid)
+        self._send(stdin, b"contents " + oid.hex.encode() + b"\n", oid)
         try:
             found, size = self._header(out, oid)
         except ReprobuildError:
@@ -141,12 +147,12 @@ class ObjectReader:
 
     def raw(self, oid: GitOid) -> RawTree:
         """A directory in its raw form; not to be changed."""
-        known = self._trees.get(oid)
+        known = self._trees.get(oid.hex)
         if known is None:
             known = parse_raw(self.read(oid, "tree"), len(oid.hex) // 2)
             if len(self._trees) >= _TREES_KEPT:
                 self._trees.clear()
-            self._trees[oid] = known
+            self._trees[oid.hex] = known
         return known
 
     def tree(self, oid: GitOid) -> tuple[TreeEntry, ...]:
@@ -161,7 +167,7 @@ class ObjectReader:
     def has(self, oid: GitOid) -> bool:
         """Whether the commit or tree is here; its content is read and checked."""
         stdin, out = self._open()
-        self._send(stdin, oid.hex.encode() + b"\n", oid)
+        self._send(stdin, b"contents " + oid.hex.encode() + b"\n", oid)
         try:
             found, size = self._header(out, oid)
         except ReprobuildError as error:
@@ -176,6 +182,23 @@ class ObjectReader:
             )
         out.read(size + 1)
         return True
+
+    def sizes(self, oids: Sequence[GitOid]) -> list[int]:
+        """How many bytes each object says it has; 0 for one that is not here."""
+        found: list[int] = []
+        for start in range(0, len(oids), _ASKED):
+            some = oids[start : start + _ASKED]
+            stdin, out = self._open()
+            self._send(stdin, b"".join(b"info %b\n" % o.hex.encode() for o in some), some[0])
+            for oid in some:
+                try:
+                    found.append(self._header(out, oid)[1])
+                except ReprobuildError as error:
+                    if error.code != "E-GIT-MISSING-OBJECT":
+                        self.close()
+                        raise
+                    found.append(0)
+        return found
 
     def blobs(self, oids: Iterable[GitOid]) -> Generator[tuple[GitOid, BlobStream], None, None]:
         """Blobs, in order, each as a stream that must be drained before the next is asked for.

@@ -29,6 +29,15 @@ PROTOCOLS = ["file:git:http:https:ssh"]
 WHEN = "946684800 +0000"
 """2000-01-01T00:00:00+00:00, as commit objects write it."""
 
+ROOMY = {
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:"
+    "glibc.malloc.trim_threshold=268435456:glibc.malloc.top_pad=16777216"
+}
+"""For git processes that go through file contents. A file of some hundred kilobytes has its memory
+fetched from the system and given back at every delta of its chain otherwise, a third of all that
+a merge costs. (glibc manual, "Memory Allocation Tunables"; another library does not look at it.)
+"""
+
 
 def no_protocols() -> None:
     """From now on no git process of ours may transfer anything, not even lazily from a file."""

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reprobuild.adapters.git.objects import ObjectReader
-from reprobuild.adapters.git.plumbing import EMAIL, NAME, WHEN, clean_environment, git_directory
+from reprobuild.adapters.git.plumbing import (
+    EMAIL,
+    NAME,
+    ROOMY,
+    WHEN,
+    clean_environment,
+    git_directory,
+)
 from reprobuild.core.digest import GitOid
 from reprobuild.errors import ReprobuildError
 
@@ -70,6 +77,7 @@ class Scratch:
         self.sha256 = sha256
         self._parent = directory
         self._attributes: dict[bytes, GitOid] = {}
+        self._written: set[str] = set()
 
     def __enter__(self) -> Scratch:
         self.root = Path(tempfile.mkdtemp(prefix="reprobuild-git-", dir=self._parent or _memory()))
@@ -86,6 +94,7 @@ class Scratch:
 
     def _lay_out(self) -> None:
         self.git_dir, self.work_tree = self.root / "git", self.root / "tree"
+        self._objects = str(self.git_dir / "objects")
         for place in ("git/objects/info", "git/objects/pack", "git/refs/heads", "git/info", "tree"):
             (self.root / place).mkdir(parents=True)
         (self.git_dir / "HEAD").write_text("ref: refs/heads/none\n")
@@ -106,6 +115,7 @@ class Scratch:
             (self.git_dir / "shallow").write_bytes(b"".join(o + b"\n" for o in sorted(shallow)))
         self.env = clean_environment(self.root)
         self.env |= {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.work_tree)}
+        self.roomy = {**self.env, **ROOMY}
         self.reader = ObjectReader(self.env, self.work_tree)
 
     # -- writing ---------------------------------------------------------------------------
@@ -115,14 +125,26 @@ class Scratch:
         raw = f"{kind} {len(content)}\0".encode() + content
         algorithm = "sha256" if self.sha256 else "sha1"
         name = hashlib.new(algorithm, raw, usedforsecurity=False).hexdigest()
-        place = self.git_dir / "objects" / name[:2]
-        target = place / name[2:]
-        if not target.exists():
-            place.mkdir(exist_ok=True)
-            partial = place / f"tmp_{os.getpid()}"
-            partial.write_bytes(zlib.compress(raw, 1))
-            partial.replace(target)
+        if name not in self._written:
+            self._write_loose(name, zlib.compress(raw, 0))
+            self._written.add(name)
         return GitOid(name)
+
+    def _write_loose(self, name: str, data: bytes) -> None:
+        """Gives a loose object its name when it is whole: other processes may look for it."""
+        place = f"{self._objects}/{name[:2]}"  # plain text: a path object costs more than the file
+        partial = f"{place}/partial_{os.getpid()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        try:
+            descriptor = os.open(partial, flags, 0o600)
+        except FileNotFoundError:
+            os.mkdir(place)  # noqa: PTH102
+            descriptor = os.open(partial, flags, 0o600)
+        with open(descriptor, "wb", buffering=0) as file:  # noqa: PTH123
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
+        os.replace(partial, f"{place}/{name[2:]}")  # noqa: PTH105
 
     def write_commit(self, tree: GitOid, parents: Sequence[GitOid], message: str) -> GitOid:
         """Writes a commit of the composer, with its fixed identity and date."""

@@ -1,64 +1,118 @@
-"""Three-way merges in which no path is touched by both sides, done on tree objects directly.
+"""Three-way merges put together from tree objects, with git asked only for contents.
 
-Most heads of a stack meet nothing that came before them. Then the merge is the tip with the
-head's entries put in, whatever merge driver or rename detection there is: a process, and the
-reading of everything the tip changed, are spared. Whatever is not plainly of that kind is left to
-git: `disjoint_merge` says None.
+Most paths that a head changes are as the head found them in the tip: then the merge is the tip
+with the head's entries put in, whatever merge driver or rename detection there is. A file that
+all three sides have can be no part of a rename either (git takes only what a side lacks for a
+rename's source, and only what is new to it for its target), so what is merged there is the file's
+content and nothing else, and git is handed that file alone. Whatever is not plainly of these
+kinds is left to git as a whole: `merged_tree` says None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from reprobuild.adapters.git import trees
-from reprobuild.adapters.git.objects import DIRECTORY, ObjectReader, RawTree
+from reprobuild.adapters.git.objects import DIRECTORY, ObjectReader
+from reprobuild.adapters.git.treewrite import NotPlainError, Side, Write, rewritten
 from reprobuild.core.digest import GitOid
 from reprobuild.core.integration.backend import Change
 
-LIMIT = 1000
-"""Changed paths; beyond that git itself is quicker."""
-
-_TREE = b"40000"
-_MODES = frozenset({_TREE, b"160000", b"120000", b"100644", b"100755"})
-_Write = Callable[[str, bytes], GitOid]
-_Edits = dict[bytes, tuple[int, GitOid] | None]
+FILES = frozenset({0o100644, 0o100755})
+"""The modes of regular files, as git writes them."""
+MET = 256
+"""Files whose contents are merged one by one; beyond that git itself is quicker."""
 
 
-class _NotPlainError(Exception):
-    """Something that git would judge in its own way."""
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A regular file that all three sides have, each differently."""
+
+    path: bytes
+    old: Side
+    ours: Side
+    theirs: Side
 
 
-def disjoint_merge(
-    reader: ObjectReader, write: _Write, ancestor: GitOid, ours: GitOid, theirs: GitOid
+Changes = Callable[[GitOid, GitOid], Sequence[Change] | None]
+"""What differs between two trees; None where that is too much to go through here."""
+
+Contents = Callable[[GitOid, Sequence[Met]], Sequence[Side | None]]
+"""Merges the contents of files in our tree (named first); None for what git did not merge."""
+
+
+def merged_tree(
+    reader: ObjectReader,
+    write: Write,
+    changes_of: Changes,
+    contents: Contents,
+    ancestor: GitOid,
+    ours: GitOid,
+    theirs: GitOid,
 ) -> GitOid | None:
-    """The merged tree of three trees, or None where git has to look at it.
-
-    `write` stores an object and returns its name.
-    """
+    """The merged tree of three trees, or None where git has to look at it as a whole."""
     if theirs in (ancestor, ours):
         return ours
     if ours == ancestor:
         return theirs
-    changes = list(islice(trees.changes(reader, ancestor, theirs), LIMIT + 1))
-    if len(changes) > LIMIT:
+    changes = changes_of(ancestor, theirs)
+    if changes is None:
         return None
     try:
-        changes = [c for c in changes if not _has_it(reader, ours, c)]
-        _check_directories(reader, ancestor, ours, theirs, changes)
-        edits: _Edits = {
-            c.path: (c.new_mode, c.new) if c.new is not None else None for c in changes
-        }
+        edits: dict[bytes, Side | None] = {}
+        met: list[Met] = []
+        left: list[Change] = []
+        for change in changes:
+            judged = _judge(reader, ours, change)
+            if isinstance(judged, Met):
+                met.append(judged)
+            elif judged:
+                left.append(change)
+                edits[change.path] = (change.new_mode, change.new) if change.new else None
+        if len(met) > MET:
+            return None
+        _check_directories(reader, ancestor, ours, theirs, left)
+        if met:
+            for one, made in zip(met, contents(ours, met), strict=True):
+                if made is None:
+                    return None
+                edits[one.path] = made
         if not edits:
             return ours
-        return _rewrite(reader, write, ours, edits) or write("tree", b"")
-    except _NotPlainError:
+        return rewritten(reader, write, ours, edits) or write("tree", b"")
+    except NotPlainError:
         return None
 
 
-def _has_it(reader: ObjectReader, ours: GitOid, change: Change) -> bool:
-    """Whether our side made the same change; it must have left the path alone otherwise."""
-    mode, oid = 0, None
+def _judge(reader: ObjectReader, ours: GitOid, change: Change) -> Met | bool:
+    """Whether a change of theirs is to be put in: our side left the path alone (True), made the
+    same change itself (False), or made another one of the same file's content (Met).
+
+    Raises NotPlainError for anything else.
+    """
+    mode, oid = _at(reader, ours, change)
+    if change.old is not None and change.new is not None:
+        if (mode, oid) == (change.new_mode, change.new):
+            return False
+        if (mode, oid) != (change.old_mode, change.old):
+            return _met(change, mode, oid)
+    if mode == DIRECTORY or (mode, oid) != (change.old_mode, change.old):
+        raise NotPlainError
+    return True
+
+
+def _met(change: Change, mode: int, oid: GitOid | None) -> Met:
+    if oid is None or change.old is None or change.new is None:
+        raise NotPlainError
+    if not {mode, change.old_mode, change.new_mode} <= FILES:
+        raise NotPlainError
+    old, theirs = (change.old_mode, change.old), (change.new_mode, change.new)
+    return Met(change.path, old, (mode, oid), theirs)
+
+
+def _at(reader: ObjectReader, ours: GitOid, change: Change) -> tuple[int, GitOid | None]:
+    """What our side has where theirs changed something; mode 0 for nothing."""
     tree = ours
     parts = change.path.split(b"/")
     for depth, part in enumerate(parts):
@@ -66,26 +120,14 @@ def _has_it(reader: ObjectReader, ours: GitOid, change: Change) -> bool:
         if entry is None:
             break
         if depth == len(parts) - 1:
-            mode, oid = entry.mode, entry.oid
-        elif entry.is_tree:
+            return entry.mode, entry.oid
+        if entry.is_tree:
             tree = entry.oid
         elif change.old is None:
-            raise _NotPlainError  # a file of ours stands where a directory is wanted
+            raise NotPlainError  # a file of ours stands where a directory is wanted
         else:
             break
-    if (
-        change.old is not None
-        and change.new is not None
-        and (mode, oid)
-        == (
-            change.new_mode,
-            change.new,
-        )
-    ):
-        return True
-    if mode == DIRECTORY or (mode, oid) != (change.old_mode, change.old):
-        raise _NotPlainError
-    return False
+    return 0, None
 
 
 def _check_directories(
@@ -107,17 +149,17 @@ def _check_directories(
     for place in added:
         known = _nearest(reader, ancestor, place)
         if known and not _is_directory(reader, ours, known):
-            raise _NotPlainError
+            raise NotPlainError
     for place in left:
         here: bytes = place
         while here and not _is_directory(reader, theirs, here):
             mine = trees.lookup(reader, ours, here)
             old = trees.lookup(reader, ancestor, here)
             if mine is None or old is None or mine.oid != old.oid:
-                raise _NotPlainError
+                raise NotPlainError
             here = here.rpartition(b"/")[0]
         if not place and not reader.raw(theirs):
-            raise _NotPlainError
+            raise NotPlainError
 
 
 def _nearest(reader: ObjectReader, tree: GitOid, place: bytes) -> bytes:
@@ -131,36 +173,3 @@ def _is_directory(reader: ObjectReader, tree: GitOid, place: bytes) -> bool:
         return True
     entry = trees.lookup(reader, tree, place)
     return entry is not None and entry.is_tree
-
-
-def _rewrite(
-    reader: ObjectReader, write: _Write, tree: GitOid | None, edits: _Edits
-) -> GitOid | None:
-    """The directory with its edits; None when nothing is left of it."""
-    entries: RawTree = dict(reader.raw(tree)) if tree is not None else {}
-    if not {mode for mode, _ in entries.values()} <= _MODES:
-        raise _NotPlainError  # git would tidy such modes on its way
-    below: dict[bytes, _Edits] = {}
-    here: dict[bytes, tuple[int, GitOid]] = {}
-    for path, value in edits.items():
-        name, slash, rest = path.partition(b"/")
-        if slash:
-            below.setdefault(name, {})[rest] = value
-        elif value is None:
-            entries.pop(name, None)
-        else:
-            here[name] = value
-    for name, deeper in below.items():
-        old = entries.pop(name, None)
-        made = _rewrite(reader, write, GitOid(old[1].hex()) if old else None, deeper)
-        if made is not None:
-            entries[name] = (_TREE, bytes.fromhex(made.hex))
-    for name, (mode, oid) in here.items():
-        written = b"%o" % mode
-        if written not in _MODES or entries.get(name, (b"",))[0] == _TREE:
-            raise _NotPlainError
-        entries[name] = (written, bytes.fromhex(oid.hex))
-    if not entries:
-        return None
-    order = sorted(entries.items(), key=lambda e: e[0] + b"/" if e[1][0] == _TREE else e[0])
-    return write("tree", b"".join(b"%b %b\0%b" % (m, name, oid) for name, (m, oid) in order))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from reprobuild.adapters.git.objects import (
     DIRECTORY,
@@ -95,6 +95,30 @@ def all_attributes(names: Iterator[tuple[int, GitOid, bytes]]) -> dict[bytes, Gi
         for mode, oid, path in names
         if path.rpartition(b"/")[2] == ATTRIBUTES and regular(mode)
     }
+
+
+def attributes_above(
+    reader: ObjectReader, tree: GitOid, paths: Iterable[bytes]
+) -> dict[bytes, GitOid]:
+    """The attribute files of a tree that lie in directories above any of `paths`.
+
+    git looks for a path's attributes there and nowhere else (gitattributes(5)).
+    """
+    below: dict[bytes, set[bytes]] = {}
+    for path in paths:
+        name, slash, rest = path.partition(b"/")
+        if slash:
+            below.setdefault(name, set()).add(rest)
+    found = {}
+    own = reader.entry(tree, ATTRIBUTES)
+    if own is not None and regular(own.mode):
+        found[ATTRIBUTES] = own.oid
+    for name, deeper in below.items():
+        entry = reader.entry(tree, name)
+        if entry is not None and entry.is_tree:
+            more = attributes_above(reader, entry.oid, deeper)
+            found.update((name + b"/" + path, oid) for path, oid in more.items())
+    return found
 
 
 def moved_attributes(

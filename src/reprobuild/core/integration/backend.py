@@ -71,13 +71,25 @@ class Graph:
 
     base: GitOid
     parents: Mapping[GitOid, tuple[GitOid, ...]] = field(default_factory=dict)
+    _own: dict[GitOid, dict[GitOid, None]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def in_base(self, commit: GitOid) -> bool:
         """Whether the base contains `commit`, one of those that the graph was made of."""
         return commit not in self.parents
 
     def own(self, head: GitOid) -> dict[GitOid, None]:
-        """The head's commits that the base has not, ancestors first, first parents first."""
+        """The head's commits that the base has not, ancestors first, first parents first.
+
+        Not to be changed: it is kept.
+        """
+        known = self._own.get(head)
+        if known is None:
+            known = self._own[head] = self._walk(head)
+        return known
+
+    def _walk(self, head: GitOid) -> dict[GitOid, None]:
         done: dict[GitOid, None] = {}
         stack = [(head, False)]
         while stack:
@@ -141,6 +153,13 @@ class Repository(Protocol):
 
     def merge_trees(self, ancestor: GitOid | None, ours: GitOid, theirs: GitOid) -> MergeOutcome:
         """Three-way merge of trees (None: the empty tree): what a cherry-pick does."""
+        ...
+
+    def foresee(self, start: GitOid, coming: Iterable[tuple[GitOid, GitOid]]) -> None:
+        """Merges are to come: of changes, each from a tree to a tree, in order on top of `start`.
+
+        It may work ahead, and cannot change an answer; what is missing it leaves to the merges.
+        """
         ...
 
     def changes(self, old: GitOid, new: GitOid) -> Iterator[Change]:

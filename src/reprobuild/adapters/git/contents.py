@@ -1,0 +1,164 @@
+"""Contents of files that both sides changed, merged by git: each once, several at a time.
+
+git merges trees, so it is given trees that hold the files in question and nothing else, under a
+made-up ancestor. Where attributes could apply the files keep their paths, since attributes go by
+them; elsewhere a number is name enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from reprobuild.adapters.git import trees
+from reprobuild.adapters.git.background import Crew, cores, shared_out
+from reprobuild.adapters.git.mergetree import UNPACKED, parse_merge
+from reprobuild.adapters.git.objects import ObjectReader
+from reprobuild.adapters.git.scratch import Scratch
+from reprobuild.adapters.git.threeway import Met
+from reprobuild.adapters.git.treewrite import NotPlainError, Side, rewritten
+from reprobuild.core.digest import GitOid
+
+_KEPT = 10_000
+_WORTH = 1 << 18
+"""Bytes of files from which a second process is worth its start."""
+_LARGE = 1 << 25
+"""Bytes of one file from which memory is dearer than time."""
+
+Attributes = Mapping[bytes, GitOid]
+"""Attribute files of a tree: path → blob."""
+_Key = tuple[Met, tuple[tuple[bytes, GitOid], ...]]
+_Batch = list[tuple[Met, bytes]]
+"""What one process merges, and the name that each file has there."""
+
+
+@dataclass(slots=True)
+class Chain:
+    """A file that heads change one after the other: (as the head found it, as it left it)."""
+
+    path: bytes
+    now: Side
+    steps: list[tuple[Side, Side]]
+
+    def next(self) -> Met | None:
+        """The next merge that git has to do; None when there is none."""
+        while self.steps:
+            old, theirs = self.steps[0]
+            if theirs in (self.now, old):
+                self.steps.pop(0)
+            elif self.now == old:
+                self.now = theirs
+                self.steps.pop(0)
+            else:
+                return Met(self.path, old, self.now, theirs)
+        return None
+
+    def settle(self, made: Side | None) -> None:
+        """Takes the outcome of that merge; one that failed is the end of the chain."""
+        if made is None:
+            self.steps.clear()
+        else:
+            self.now = made
+            self.steps.pop(0)
+
+
+class ContentMerges:
+    """What came of merging files, kept by all that it depends on."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._known: dict[_Key, Side | None] = {}
+
+    def merge(self, wanted: Sequence[Met], attributes: Attributes) -> list[Side | None]:
+        """Merges files, under the attributes that the work tree shows; None: git did not."""
+        chains = [Chain(m.path, m.ours, [(m.old, m.theirs)]) for m in wanted]
+        self.work_off(chains, attributes)
+        return [self._known[_key(m, attributes)] for m in wanted]
+
+    def work_off(self, chains: Iterable[Chain], attributes: Attributes) -> None:
+        """Merges chains of files to their ends, under the attributes that the work tree shows."""
+        if len(self._known) > _KEPT:
+            self._known.clear()
+        waiting = [chain for chain in chains if self._wanted(chain, attributes) is not None]
+        if not waiting:
+            return
+        scratch = self._scratch
+        with Crew[tuple[list[Chain], _Batch]](scratch.roomy, scratch.work_tree) as crew:
+            for group in _groups(scratch.reader, waiting):
+                self._launch(crew, group, attributes)
+            for (group, batch), status, out in crew.ended():
+                made = self._outcome(batch, status, out)
+                for (met, _), side in zip(batch, made, strict=True):
+                    self._known[_key(met, attributes)] = side
+                self._launch(crew, group, attributes)
+
+    def _wanted(self, chain: Chain, attributes: Attributes) -> Met | None:
+        """The next merge of the chain that nobody has done yet."""
+        while (met := chain.next()) is not None:
+            key = _key(met, attributes)
+            if key not in self._known:
+                return met
+            chain.settle(self._known[key])
+        return None
+
+    def _launch(
+        self, crew: Crew[tuple[list[Chain], _Batch]], group: list[Chain], attributes: Attributes
+    ) -> None:
+        mets = [m for chain in group if (m := self._wanted(chain, attributes)) is not None]
+        if not mets:
+            return
+        batch = [(m, m.path if attributes else b"%d" % n) for n, m in enumerate(mets)]
+        try:
+            ours, theirs = self._commits(batch)
+        except NotPlainError:
+            self._known.update((_key(m, attributes), None) for m in mets)
+            return
+        argv = [*UNPACKED, "merge-tree", "--write-tree", "-z", ours.hex, theirs.hex]
+        crew.start(argv, (group, batch))
+
+    def _commits(self, batch: _Batch) -> tuple[GitOid, GitOid]:
+        """Two commits whose trees hold the files of a batch, and whose ancestor does as well."""
+        reader, write = self._scratch.reader, self._scratch.write_object
+        made: list[GitOid] = []
+        for sides in (
+            {name: met.old for met, name in batch},
+            {name: met.ours for met, name in batch},
+            {name: met.theirs for met, name in batch},
+        ):
+            tree = rewritten(reader, write, None, sides)
+            assert tree is not None
+            made.append(self._scratch.write_commit(tree, made[:1], "one side"))
+        return made[1], made[2]
+
+    def _outcome(self, batch: _Batch, status: int, out: bytes) -> list[Side | None]:
+        if status not in (0, 1):
+            return [None] * len(batch)
+        merged = parse_merge(out)
+        failed = {c.path for c in merged.conflicts}
+        found: list[Side | None] = []
+        for _, name in batch:
+            entry = trees.lookup(self._scratch.reader, merged.tree, name)
+            plain = entry is not None and trees.regular(entry.mode) and name not in failed
+            found.append((entry.mode, entry.oid) if plain and entry is not None else None)
+        return found
+
+
+def _key(met: Met, attributes: Attributes) -> _Key:
+    """A merge with the attribute files that could have a say in it: those above the file."""
+    above = tuple(
+        sorted(
+            (path, blob)
+            for path, blob in attributes.items()
+            if met.path.startswith(path.removesuffix(trees.ATTRIBUTES))
+        )
+    )
+    return met, above
+
+
+def _groups(reader: ObjectReader, chains: Sequence[Chain]) -> list[list[Chain]]:
+    """Chains in as many groups as are worth a process of their own."""
+    sizes = reader.sizes([theirs[1] for chain in chains for _, theirs in chain.steps])
+    whole = sum(sizes) < _WORTH or max(sizes) > _LARGE
+    each = iter(sizes)
+    weights = [sum(next(each) for _ in chain.steps) for chain in chains]
+    return [[chains[i] for i in group] for group in shared_out(weights, 1 if whole else cores())]
