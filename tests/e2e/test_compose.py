@@ -202,7 +202,12 @@ def test_refusals_speak_the_publishers_words(release: Release) -> None:
     zero = {"number": 1, "head": "0" * 40}
     listed = {"number": 1, "head": origin.pulls[1].hex, "commits": [stranger.hex]}
     release.refused(release.manifest(pull_requests=[zero]), "PR #1 moved: manifest pins 000000")
-    release.refused(release.manifest(1, 2), "PR #2 conflicts with the clean stack", "model.py")
+    release.refused(
+        release.manifest(1, 2),
+        "PR #2 conflicts with the clean stack",
+        "model.py",
+        "init --from-manifest",
+    )
     release.refused(
         release.manifest(pull_requests=[listed], composition_strategy="cherry_pick"),
         f"PR #1 does not contain declared commit {stranger}",

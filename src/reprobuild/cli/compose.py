@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from reprobuild.cli.dropin import refusing
+from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
@@ -41,5 +44,20 @@ def compose(app: App, manifest: Path, output_dir: Path) -> None:
         sources = app.resolver.sources(Path.cwd(), path.parent)
         with write_errors(output_dir):
             pending = app.resolver.pending_files(output_dir)
-            lock = run(parsed, sources, sources.read, pending)
+            with _advised(manifest):
+                lock = run(parsed, sources, sources.read, pending)
     click.echo(json.dumps(lock, sort_keys=True))
+
+
+@contextmanager
+def _advised(manifest: Path) -> Iterator[None]:
+    """A manifest has no output that `integrate` could be asked about: says how to get one."""
+    try:
+        yield
+    except ReprobuildError as error:
+        if "collides_with" in error.facts:
+            error.hint = (
+                f"`reprobuild init --from-manifest {manifest}` in an empty directory makes a flake "
+                "of it; there `reprobuild integrate` shows both sides and which heads collide"
+            )
+        raise
