@@ -316,6 +316,23 @@ def test_a_damaged_object_is_noticed_on_the_way_out(tmp_path: Path) -> None:
     assert caught.value.code == "E-GIT-OBJECT"
 
 
+@pytest.mark.parametrize("kind", ["blob", "tree", "tag"])
+def test_a_head_that_is_no_commit_is_refused(tmp_path: Path, kind: str) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    base = origin.commit({"a": LINES}, ref="refs/heads/main")
+    git(origin.path, "tag", "-a", "-m", "a tag", "named", base.hex)
+    others = {
+        "blob": origin.blob(b"true\n"),
+        "tree": origin.tree(base).hex,
+        "tag": git(origin.path, "rev-parse", "refs/tags/named"),
+    }
+    origin.pulls[1] = GitOid.parse(others[kind])
+    with opened(origin.path) as repository, pytest.raises(ReprobuildError) as caught:
+        integrate(repository, merge_spec(origin, base, 1))
+    assert caught.value.code == "E-GIT-OBJECT"
+    assert f"is a {kind}, not a commit" in caught.value.message
+
+
 def test_git_directories_of_every_form(tmp_path: Path) -> None:
     origin = Origin.make(tmp_path / "origin.git")
     origin.commit({"a": "a\n"}, ref="refs/heads/main")

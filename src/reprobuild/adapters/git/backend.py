@@ -65,8 +65,14 @@ class GitRepository:
     # -- reading ---------------------------------------------------------------------------
 
     def has_commit(self, oid: GitOid) -> bool:
-        """Whether the commit is at hand."""
-        return self.scratch.reader.has(oid)
+        """Whether the commit is at hand; raises E-GIT-OBJECT where the name is something else's."""
+        try:
+            self.commit(oid)
+        except ReprobuildError as error:
+            if error.code != "E-GIT-MISSING-OBJECT":
+                raise
+            return False
+        return True
 
     def commit(self, oid: GitOid) -> Commit:
         """A commit's parts."""
@@ -117,6 +123,7 @@ class GitRepository:
 
     def graph(self, base: GitOid, heads: Sequence[GitOid]) -> Graph:
         """What the heads have beyond the base, in one walk."""
+        self.scratch.reader.start()
         wanted = "".join(f"{h}\n" for h in heads) + f"^{base}\n"
         _, out, _ = self.run("rev-list", "--parents", "--stdin", stdin=wanted.encode())
         parents = {}

@@ -104,6 +104,10 @@ class ObjectReader:
         assert self._process.stdout is not None
         return self._process.stdin, self._process.stdout
 
+    def start(self) -> None:
+        """Starts the process before it is needed, so that what comes meanwhile hides its start."""
+        self._open()
+
     def close(self) -> None:
         """Ends the process."""
         process, self._process = self._process, None
@@ -136,8 +140,9 @@ class ObjectReader:
         self._send(stdin, b"contents " + oid.hex.encode() + b"\n", oid)
         try:
             found, size = self._header(out, oid)
-        except ReprobuildError:
-            self.close()
+        except ReprobuildError as error:
+            if error.code != "E-GIT-MISSING-OBJECT":
+                self.close()
             raise
         data = out.read(size + 1)[:-1]
         self._check_kind(oid, found, kind)

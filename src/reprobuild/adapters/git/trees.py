@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
 from reprobuild.adapters.git.objects import (
     DIRECTORY,
     ObjectReader,
-    RawTree,
     TreeEntry,
     check_depth,
-    entry_of,
 )
 from reprobuild.core.digest import GitOid
 from reprobuild.core.integration.backend import Change
 
 ATTRIBUTES = b".gitattributes"
 _REGULAR = 0o100000
+_Raw = tuple[bytes, bytes]
 
 
 def regular(mode: int) -> bool:
     """Whether a mode says a regular file (links and submodules are none)."""
     return mode & 0o170000 == _REGULAR
+
+
+def is_tree(mode: bytes) -> bool:
+    """Whether a mode, in octal digits, says a directory."""
+    return mode == b"40000" or int(mode, 8) == DIRECTORY
 
 
 def changes(
@@ -37,41 +42,24 @@ def changes(
     check_depth(prefix)
     olds = reader.raw(old) if old is not None else {}
     news = reader.raw(new) if new is not None else {}
-    names = {name for name, _ in olds.items() ^ news.items()}
-    sides = [(_entry(olds, name), _entry(news, name)) for name in names]
-    # a directory sorts as if its name ended in a slash, and before or after a file of that name
-    rows = [(a.name + b"/", a, b) for a, b in _parts(sides, trees=True)]
-    rows += [(a.name, a, b) for a, b in _parts(sides, trees=False)]
-    for key, a, b in sorted(rows, key=lambda row: row[0]):
-        one = a if a.mode else None
-        other = b if b.mode else None
+    rows: list[tuple[bytes, _Raw | None, _Raw | None]] = []
+    for name in {name for name, _ in olds.items() ^ news.items()}:
+        a, b = olds.get(name), news.get(name)
+        deep_a, deep_b = a is not None and is_tree(a[0]), b is not None and is_tree(b[0])
+        # a directory sorts as if its name ended in a slash, and before or after a file of that name
+        if deep_a or deep_b:
+            rows.append((name + b"/", a if deep_a else None, b if deep_b else None))
+        if (a is not None and not deep_a) or (b is not None and not deep_b):
+            rows.append((name, None if deep_a else a, None if deep_b else b))
+    rows.sort(key=itemgetter(0))
+    for key, a, b in rows:
+        one = GitOid(a[1].hex()) if a is not None else None
+        other = GitOid(b[1].hex()) if b is not None else None
         if key.endswith(b"/"):
-            yield from changes(
-                reader, one.oid if one else None, other.oid if other else None, prefix + key
-            )
+            yield from changes(reader, one, other, prefix + key)
         else:
-            yield Change(
-                prefix + key, a.mode, b.mode, one.oid if one else None, other.oid if other else None
-            )
-
-
-_NONE = GitOid("0" * 40)
-
-
-def _entry(listing: RawTree, name: bytes) -> TreeEntry:
-    value = listing.get(name)
-    return entry_of(name, *value) if value is not None else TreeEntry(0, name, _NONE)
-
-
-def _parts(
-    sides: Sequence[tuple[TreeEntry, TreeEntry]], *, trees: bool
-) -> Iterator[tuple[TreeEntry, TreeEntry]]:
-    """The pairs with what is of the other kind taken for absent."""
-    for a, b in sides:
-        one = a if a.mode and a.is_tree is trees else TreeEntry(0, a.name, _NONE)
-        other = b if b.mode and b.is_tree is trees else TreeEntry(0, b.name, _NONE)
-        if one.mode or other.mode:
-            yield one, other
+            was, now = (int(side[0], 8) if side is not None else 0 for side in (a, b))
+            yield Change(prefix + key, was, now, one, other)
 
 
 def lookup(reader: ObjectReader, tree: GitOid, path: bytes) -> TreeEntry | None:

@@ -72,10 +72,12 @@ class Stack:
         cls, repository: Repository, spec: IntegrationSpec, read: PatchReader = no_patches
     ) -> Stack:
         """A stack with no head on it yet; raises E-GIT-MISSING-OBJECT naming absent commits."""
-        check_present(repository, spec)
-        base_tree = repository.commit(spec.base).tree
         commits = [c for c in spec.commits_needed() if c != spec.base]
-        graph = repository.graph(spec.base, commits) if commits else Graph(spec.base)
+        try:
+            graph = repository.graph(spec.base, commits) if commits else Graph(spec.base)
+        finally:  # git's own complaint would say neither whose a missing commit is nor that all are
+            check_present(repository, spec)
+        base_tree = repository.commit(spec.base).tree
         return cls(spec, repository, read, spec.base, base_tree, base_tree, graph)
 
     def fresh(self) -> Stack:
