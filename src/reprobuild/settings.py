@@ -14,6 +14,7 @@ from pathlib import Path
 
 from reprobuild.core.files import FLAKE_FILE
 from reprobuild.errors import ReprobuildError
+from reprobuild.whereabouts import flake_directory, store_directory
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,10 @@ class Settings:
     @cached_property
     def flake_dir(self) -> Path:
         """The flake's directory; raises E-NO-FLAKE when there is none from here upwards."""
+        found = flake_directory(None if self.directory is None else str(self.directory))
+        if found is not None:
+            return Path(found)
         start = (self.directory or Path.cwd()).absolute()
-        candidates = [start] if self.directory is not None else [start, *start.parents]
-        for candidate in candidates:
-            if (candidate / FLAKE_FILE).is_file():
-                return candidate
         raise ReprobuildError(
             "E-NO-FLAKE", f"there is no {FLAKE_FILE} in {start}", directory=str(start)
         )
@@ -51,11 +51,10 @@ class Settings:
 
         Raises E-USAGE for a path that is not UTF-8: it could not stand in any document.
         """
-        named = self.environment.get("REPROBUILD_STORE")
-        if self.store is not None:
-            path = self.store.absolute()
-        else:
-            path = Path(named).absolute() if named else self.flake_dir / "store"
+        by_environment = self.environment.get("REPROBUILD_STORE")
+        named = None if self.store is None else str(self.store)
+        flake = "" if named or by_environment else str(self.flake_dir)
+        path = Path(store_directory(named, by_environment, flake))
         try:
             str(path).encode()
         except UnicodeEncodeError:

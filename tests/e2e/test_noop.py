@@ -77,7 +77,8 @@ def test_the_console_script_answers_alike_and_without_click(
     long, _ = modules(realized, *words)
     short, loaded = through_entry(realized, *words)
     assert short == long
-    assert "click" not in loaded
+    # each of these takes a good part of what the whole answer takes
+    assert not loaded & {"click", "pathlib", "typing", "dataclasses", "inspect", "threading"}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reprobuild.errors import ReprobuildError
 from reprobuild.settings import Settings
 
 if TYPE_CHECKING:
@@ -70,15 +69,10 @@ class Run:
         return store
 
     def glance(self) -> Glance | None:
-        """A cheap look into the store; None when there is none yet."""
+        """A cheap look into the store; None when there is none that can be read."""
         from reprobuild.adapters.store.glance import Glance
 
-        try:
-            return Glance(self.settings.store_path)
-        except ReprobuildError as error:
-            if error.code != "E-NO-STORE":
-                raise
-            return None
+        return Glance.into(str(self.settings.store_path))
 
     @cached_property
     def project(self) -> Project:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from reprobuild.core.wording import plural, size
+
+TYPE_CHECKING = False  # `typing` takes longer to import than this file
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
 
 
 def remembered(answer: Mapping[str, Any]) -> dict[str, Any]:

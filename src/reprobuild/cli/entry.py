@@ -17,7 +17,6 @@ import sys
 TYPE_CHECKING = False  # `typing` takes longer to import than this file
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
 _VALUES = {"-C": "directory", "--store": "store"}
 _FLAGS = {"--json": "json", "--quiet": "quiet", "-q": "quiet"}
@@ -78,32 +77,25 @@ def nothing_to_do(argv: Sequence[str]) -> str | None:
     if call is None:
         return None
     options, names = call
-    from reprobuild.app import App
+    from reprobuild.app.glimpse import last_answer
     from reprobuild.cli.answer import remembered, text
-    from reprobuild.engine.recall import recall
-    from reprobuild.errors import ReprobuildError
-    from reprobuild.settings import Settings
 
     try:
-        app = App(Settings(**options))
-        glance = app.glance()
-        answer = recall(glance, app.flake_dir, names, {"isolation": None}) if glance else None
-    except (ReprobuildError, OSError, ValueError, KeyError):
+        answer = last_answer(options.get("directory"), options.get("store"), names)
+        return None if answer is None else text(remembered(answer), as_json="json" in options)
+    except (OSError, ValueError, KeyError, TypeError):
         return None  # the long way says what is wrong
-    return None if answer is None else text(remembered(answer), as_json=app.json)
 
 
-def _plain_realize(argv: Sequence[str]) -> tuple[dict[str, Any], list[str]] | None:
-    """Settings and names, where the call is `[OPTIONS] realize [NAME]…` and nothing unusual."""
-    from pathlib import Path
-
-    options: dict[str, Any] = {}
+def _plain_realize(argv: Sequence[str]) -> tuple[dict[str, str], list[str]] | None:
+    """Options and names, where the call is `[OPTIONS] realize [NAME]…` and nothing unusual."""
+    options: dict[str, str] = {}
     words = iter(argv)
     for word in words:
         if word in _VALUES:
-            options[_VALUES[word]] = Path(next(words, ""))
+            options[_VALUES[word]] = next(words, "")
         elif word in _FLAGS:
-            options[_FLAGS[word]] = True
+            options[_FLAGS[word]] = word
         elif word == "realize":
             names = list(words)
             plain = all(name and not name.startswith("-") and "#" not in name for name in names)

@@ -8,6 +8,7 @@ from typing import Protocol, Self
 
 from blake3 import blake3
 
+from reprobuild.core.blake import blake3_hex, tagged_hex
 from reprobuild.core.encoding import Value, encode
 from reprobuild.errors import ReprobuildError
 
@@ -42,7 +43,7 @@ class Digest:
     @classmethod
     def of(cls, data: bytes) -> Self:
         """The plain digest of `data`: what names a blob (and what b3sum prints)."""
-        return cls(blake3(data).hexdigest())
+        return cls(blake3_hex(data))
 
     @classmethod
     def from_raw(cls, raw: bytes) -> Self:
@@ -109,7 +110,7 @@ def tagged(domain: str, payload: bytes) -> Digest:
 
     `domain` is text like `reprobuild/derivation/v0`; the version moves with the format.
     """
-    return Digest(blake3(domain.encode() + b"\0" + payload).hexdigest())
+    return Digest(tagged_hex(domain, payload))
 
 
 def document_digest(domain: str, value: Value) -> Digest:

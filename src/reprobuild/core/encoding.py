@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from reprobuild.errors import ReprobuildError
+
+TYPE_CHECKING = False  # `typing` takes a run with nothing to do longer to import than all of this
+if TYPE_CHECKING:
+    from typing import Any
 
 Value = None | bool | int | str | Sequence["Value"] | Mapping[str, "Value"]
 

@@ -10,49 +10,53 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
-from pathlib import Path
 
 from reprobuild import __version__
-from reprobuild.core.digest import Digest, tagged
-from reprobuild.core.encoding import Value, encode
+from reprobuild.core.blake import blake3_hex, tagged_hex
+from reprobuild.core.encoding import encode
+
+TYPE_CHECKING = False  # a run with nothing to do imports no more than it needs
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reprobuild.core.encoding import Value
 
 DOMAIN = "reprobuild/fingerprint/v0"
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _CACHE = "__pycache__"
 _FILES = ("flake-like.toml", "flake-like.lock")
 _LARGEST = 4 * 2**20
 """Bytes of a project file; a longer one is for the loader to judge."""
 
 
-def fingerprint(directory: Path, watched: Iterable[str], wishes: Value) -> Digest:
-    """The key of a project directory.
+def fingerprint(directory: str | os.PathLike[str], watched: Iterable[str], wishes: Value) -> str:
+    """The key of a project directory, 64 hex digits.
 
     `watched` are paths below it that count by stat data; `wishes` whatever else decides. Raises
     nothing: what cannot be read, is no plain file or is too long makes a key that equals no other,
     so that the slow way is taken, whose loader says what is wrong.
     """
     try:
-        return _fingerprint(directory, watched, wishes)
+        return _fingerprint(os.fspath(directory), watched, wishes)
     except (OSError, _Odd):
-        return Digest(os.urandom(32).hex())
+        return os.urandom(32).hex()
 
 
 class _Odd(Exception):
     """Something that is no plain file of a decent size."""
 
 
-def _fingerprint(directory: Path, watched: Iterable[str], wishes: Value) -> Digest:
-    parts: list[bytes] = [__version__.encode(), encode(wishes), _stat_digest(_PACKAGE).raw]
+def _fingerprint(directory: str, watched: Iterable[str], wishes: Value) -> str:
+    parts: list[bytes] = [__version__.encode(), encode(wishes), _stat_digest(_PACKAGE)]
     names = [*_FILES, *(f"derivations/{name}" for name in _component_files(directory))]
     for name in names:
-        parts += (os.fsencode(name), _content(directory / name))
+        parts += (os.fsencode(name), _content(f"{directory}/{name}"))
     for path in sorted(set(watched)):
-        parts += (os.fsencode(path), _stat_digest(os.fspath(directory / path)).raw)
-    return tagged(DOMAIN, b"".join(len(part).to_bytes(4, "big") + part for part in parts))
+        parts += (os.fsencode(path), _stat_digest(os.path.join(directory, path)))
+    return tagged_hex(DOMAIN, b"".join(len(part).to_bytes(4, "big") + part for part in parts))
 
 
-def _content(path: Path) -> bytes:
+def _content(path: str) -> bytes:
     """The digest of a file's bytes, nothing for one that is absent; a FIFO does not hold us up."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -68,18 +72,18 @@ def _content(path: Path) -> bytes:
         os.close(fd)
     if len(data) > _LARGEST:
         raise _Odd
-    return Digest.of(data).raw
+    return bytes.fromhex(blake3_hex(data))
 
 
-def _component_files(directory: Path) -> list[str]:
+def _component_files(directory: str) -> list[str]:
     try:
-        paths = list((directory / "derivations").iterdir())
+        names = os.listdir(f"{directory}/derivations")
     except FileNotFoundError:
         return []
-    return sorted(path.name for path in paths if path.name.endswith(".toml"))
+    return sorted(name for name in names if name.endswith(".toml"))
 
 
-def _stat_digest(top: str) -> Digest:
+def _stat_digest(top: str) -> bytes:
     """Names, sizes, modes, inodes and change times of everything below `top`."""
     lines: list[str] = []
     stack = [top]
@@ -104,4 +108,4 @@ def _stat_digest(top: str) -> Digest:
                 f"{entry.path} {seen.st_mode} {seen.st_size} {seen.st_ino} "
                 f"{seen.st_mtime_ns} {seen.st_ctime_ns}"
             )
-    return Digest.of("\n".join(lines).encode("utf-8", "surrogateescape"))
+    return bytes.fromhex(blake3_hex("\n".join(lines).encode("utf-8", "surrogateescape")))

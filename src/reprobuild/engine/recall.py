@@ -8,42 +8,50 @@ and no library.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+import os
 
-from reprobuild.core.digest import Digest
+from reprobuild.core.blake import blake3_hex
 from reprobuild.engine.fingerprint import fingerprint
 
+TYPE_CHECKING = False  # `typing` takes longer to import than the answer to be read
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Protocol
 
-class Glance(Protocol):
-    """The little that is asked of a store."""
+    class Glance(Protocol):
+        """The little that is asked of a store."""
 
-    def root(self, name: str) -> bytes | None:
-        """A root's document, or None."""
-        ...
+        def root(self, name: str) -> bytes | None:
+            """A root's document, or None."""
+            ...
 
-    def has_tree(self, hex_digest: str) -> bool:
-        """Whether a tree is here."""
-        ...
+        def has_tree(self, hex_digest: str) -> bool:
+            """Whether a tree is here."""
+            ...
 
-    def has_realized(self, hex_digest: str) -> bool:
-        """Whether the record is here that was chosen for a derivation."""
-        ...
+        def has_realized(self, hex_digest: str) -> bool:
+            """Whether the record is here that was chosen for a derivation."""
+            ...
 
 
-def root_name(installable: str, directory: Path) -> str:
+_PREFIX = "blake3:"
+
+
+def root_name(installable: str, directory: str | os.PathLike[str]) -> str:
     """The root of an installable of the flake at `directory`."""
-    return f"{installable}@{Digest.of(str(directory).encode()).short}"
+    return f"{installable}@{blake3_hex(os.fspath(directory).encode())[:12]}"
 
 
-def memo_name(installables: Sequence[str], directory: Path) -> str:
+def memo_name(installables: Sequence[str], directory: str | os.PathLike[str]) -> str:
     """The root that remembers the answer for these installables together."""
     return root_name("+".join(installables) or "default", directory) + "=result"
 
 
 def recall(
-    store: Glance, directory: Path, installables: Sequence[str], wishes: Mapping[str, Any]
+    store: Glance,
+    directory: str | os.PathLike[str],
+    installables: Sequence[str],
+    wishes: Mapping[str, Any],
 ) -> dict[str, Any] | None:
     """The answer to exactly this question, if nothing that decides it has changed and all that
     it names is still here; None where the slow way has to be taken."""
@@ -51,16 +59,16 @@ def recall(
     if data is None:
         return None
     memo = json.loads(data)
-    if memo["fingerprint"] != fingerprint(directory, memo["watched"], dict(wishes)).hex:
+    if memo["fingerprint"] != fingerprint(directory, memo["watched"], dict(wishes)):
         return None
     answer: dict[str, Any] = memo["answer"]
-    trees = [entry["tree"].removeprefix(Digest.PREFIX) for entry in answer["outputs"].values()]
+    trees = [entry["tree"].removeprefix(_PREFIX) for entry in answer["outputs"].values()]
     if not all(store.has_tree(tree) for tree in trees):
         return None
     # Other commands go by the record: what they cannot find must not be called made.
-    drvs = [entry["drv"].removeprefix(Digest.PREFIX) for entry in answer["outputs"].values()]
+    drvs = [entry["drv"].removeprefix(_PREFIX) for entry in answer["outputs"].values()]
     if not all(store.has_realized(drv) for drv in drvs):
         return None
-    if not all(Path(entry["path"]).exists() for entry in answer["outputs"].values()):
+    if not all(os.path.exists(entry["path"]) for entry in answer["outputs"].values()):
         return None
     return answer

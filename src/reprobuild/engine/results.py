@@ -35,7 +35,7 @@ def memo(
     installables: Sequence[str],
     watched: Iterable[str],
     answer: Mapping[str, Value],
-    key: Digest,
+    key: str,
 ) -> tuple[str, bytes]:
     """Name and document of the memo root (engine/recall.py).
 
@@ -44,7 +44,7 @@ def memo(
     """
     document: dict[str, Value] = {
         "answer": answer,
-        "fingerprint": key.hex,
+        "fingerprint": key,
         "keep": {"drvs": [], "records": [], "trees": []},
         "watched": sorted(set(watched)),
     }

@@ -7,36 +7,53 @@ It takes no lease: what a root keeps is not collected.
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
-from reprobuild.adapters.store.layout import Layout, open_layout
-from reprobuild.adapters.store.names import file_name
+from reprobuild.adapters.store import paths
 
 
 class Glance:
-    """Read only; raises what `LocalStore.open` raises for a store that cannot be read."""
+    """Read only. Nothing is raised: what cannot be read is not there."""
 
-    def __init__(self, path: Path) -> None:
-        self._layout: Layout = open_layout(path, create=False)
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    @classmethod
+    def into(cls, store: str) -> Glance | None:
+        """A glance into the store at `store`, an absolute path; None where there is no store of
+        a format that is known. `LocalStore.open` says what is wrong."""
+        root = paths.data_directory(os.path.abspath(store))
+        number = paths.format_number(_start_of(f"{root}/format") or b"")
+        return None if number is None or number > paths.FORMAT else cls(root)
 
     def root(self, name: str) -> bytes | None:
         """A root's document, or None."""
+        file = paths.file_name(name.encode("utf-8", "surrogateescape"))
         try:
-            return (self._layout.directory("roots") / file_name(name)).read_bytes()
-        except FileNotFoundError:
+            with open(f"{self._root}/roots/{file}", "rb") as document:
+                return document.read()
+        except OSError:
             return None
 
     def has_tree(self, hex_digest: str) -> bool:
         """Whether a tree's node is here; by the store's commit order the rest then is, too."""
-        return Path(self._layout.tree(hex_digest)).exists()
+        return os.path.exists(paths.sharded(self._root, "trees", hex_digest))
 
     def has_realized(self, hex_digest: str) -> bool:
         """Whether a derivation's chosen record is here (see `Records.chosen`)."""
-        try:
-            text = self._layout.chosen(hex_digest).read_bytes()[:200]
-        except OSError:
+        text = _start_of(paths.sharded(self._root, "chosen", hex_digest))
+        if text is None:
             return False
         action, _, record = text.decode("ascii", "replace").removesuffix("\n").partition("/")
         if len(action) != len(hex_digest) or len(record) != len(hex_digest):
             return False
-        return (self._layout.records(action) / record).is_file()
+        return os.path.isfile(f"{self._root}/records/{action}/{record}")
+
+
+def _start_of(path: str) -> bytes | None:
+    """The first 200 bytes of a file; None where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(200)
+    except OSError:
+        return None

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reprobuild.adapters.store import durable
-from reprobuild.adapters.store.layout import FORMAT, Layout
+from reprobuild.adapters.store.layout import Layout
+from reprobuild.adapters.store.paths import FORMAT
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,11 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from reprobuild.adapters.store import durable, reserve
+from reprobuild.adapters.store import durable, paths, reserve
+from reprobuild.adapters.store.paths import FORMAT, FORMAT_TEXT, PLACEHOLDER
 from reprobuild.adapters.store.reserve import RESERVE
 from reprobuild.errors import ReprobuildError
 
-FORMAT = 0
-FORMAT_TEXT = "reprobuild store "
 DIRECTORIES = (
     "blobs",
     "trees",
@@ -44,7 +43,6 @@ DIRECTORIES = (
 )
 QUARANTINE = "quarantine"
 """Records that were set aside; made when the first one is."""
-PLACEHOLDER = "README.md"
 BESIDE = (PLACEHOLDER, ".gitignore", ".git", "format", QUARANTINE, RESERVE)
 """What else may lie there: the checkout's own files among them."""
 _OURS = frozenset({*DIRECTORIES, ".git", RESERVE})
@@ -88,14 +86,8 @@ class Layout:
 
 
 def data_directory(path: Path) -> Path:
-    """Where a store named `path` keeps its data.
-
-    A checkout's store/ holds a committed README.md; git steps over a nested repository only where
-    it tracks nothing, so there the data lies one level deeper (unless a store is there already).
-    """
-    if not os.path.lexists(path / "format") and (path / PLACEHOLDER).exists():
-        return path / "data"
-    return path
+    """Where a store named `path` keeps its data (paths.py)."""
+    return Path(paths.data_directory(str(path)))
 
 
 def open_layout(path: Path, *, create: bool) -> Layout:
@@ -138,22 +130,22 @@ def complete(layout: Layout) -> None:
 
 
 def _check_format(root: Path, data: bytes) -> None:
-    text = data.decode("utf-8", "replace").removesuffix("\n")
-    number = text.removeprefix(FORMAT_TEXT)
-    if not text.startswith(FORMAT_TEXT) or not (number.isascii() and number.isdigit()):
+    number = paths.format_number(data)
+    if number is None:
+        text = data.decode("utf-8", "replace").removesuffix("\n")
         raise ReprobuildError(
             "E-STORE-FORMAT",
             f"{root / 'format'} does not name a store format: {text[:80]!r}",
             path=str(root),
             got=text[:80],
         )
-    if int(number) > FORMAT:
+    if number > FORMAT:
         raise ReprobuildError(
             "E-STORE-FORMAT",
             f"the store at {root} has format {number}; this version knows up to {FORMAT}",
             hint="use the newer reprobuild that made it, or another store directory",
             path=str(root),
-            got=number,
+            got=str(number),
         )
 
 
