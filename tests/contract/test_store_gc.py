@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from reprobuild.adapters.store.names import file_name
+from reprobuild.adapters.store.roots import Roots
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.derivation import Derivation
 from reprobuild.core.digest import Digest
@@ -295,3 +297,21 @@ def test_damage_in_quarantine_is_found_and_repaired(store: LocalStore) -> None:
     assert store.repair().records == [two.digest.hex]
     assert store.verify().problems == []
     assert store.quarantine.disagreements() == []
+
+
+def test_a_root_that_goes_while_it_is_collected_keeps_nothing(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = recorded(store, "a", big_tree(store, "gone", 1000))
+    keep(store, "a", record)
+    listed = Roots.names
+
+    def then_removed(roots: Roots) -> list[str]:
+        names = listed(roots)
+        for name in names:
+            (store.path / "roots" / file_name(name)).unlink()
+        return names
+
+    monkeypatch.setattr(Roots, "names", then_removed)
+    store.gc()
+    assert not store.records(record.action)

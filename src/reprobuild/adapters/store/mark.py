@@ -60,9 +60,9 @@ def mark(layout: Layout, roots: Roots, ignored: Collection[str] = ()) -> Live:
     was set aside (quarantine.py): a disagreement is settled by people, not by collection.
     """
     live = Live()
-    for name in roots.names():
+    for name, document in roots.documents():
         if name not in ignored:
-            mark_root(layout, roots, name, live)
+            mark_root(layout, name, document, live)
     for action in {action for action, _ in live.records}:
         _disagreeing(layout, live, action)
     for aside in listing(str(layout.directory(QUARANTINE))):
@@ -73,9 +73,9 @@ def mark(layout: Layout, roots: Roots, ignored: Collection[str] = ()) -> Live:
     return live
 
 
-def mark_root(layout: Layout, roots: Roots, name: str, live: Live) -> None:
+def mark_root(layout: Layout, name: str, document: bytes, live: Live) -> None:
     """Adds to `live` what one root keeps."""
-    keep = parse_keep(name, roots.read(name) or b"")
+    keep = parse_keep(name, document)
     for action, record in keep.records:
         mark_record(layout, live, action, record)
     mark_drvs(layout, live, keep.drvs)

@@ -153,8 +153,7 @@ class Quarantine:
             durable.rmdir(directory)
 
     def _cut_roots(self, reference: tuple[str, str]) -> None:
-        for root in self._roots.names():
-            document = self._roots.read(root) or b""
+        for root, document in self._roots.documents():
             keep = parse_keep(root, document)
             if reference not in keep.records:
                 continue

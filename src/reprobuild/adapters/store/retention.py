@@ -193,9 +193,9 @@ def allocated(path: str, *, shared: bool = False) -> int:
 def why_short(layout: Layout, roots: Roots, young: int, most: int = 5) -> list[str]:
     """Why no more can be freed: the roots that keep most, and what a policy of age keeps."""
     sizes: list[tuple[int, str]] = []
-    for name in roots.names():
+    for name, document in roots.documents():
         live = Live()
-        mark_root(layout, roots, name, live)
+        mark_root(layout, name, document, live)
         sizes.append((size_of(layout, live), name))
     sizes.sort(key=lambda pair: (-pair[0], pair[1]))
     lines = [f"the root {name} keeps {mebibytes(size)}" for size, name in sizes[:most]]

@@ -7,6 +7,7 @@ A document is canonical JSON with, beside anything else, a key `keep`:
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,13 @@ class Roots:
         """All roots, sorted."""
         return sorted(root_name(text) for text in os.listdir(self._home))
 
+    def documents(self) -> Iterator[tuple[str, bytes]]:
+        """All roots with their documents, sorted; one that somebody removes meanwhile is let be."""
+        for name in self.names():
+            document = self.read(name)
+            if document is not None:
+                yield name, document
+
     def path(self, name: str) -> Path:
         """A root's file."""
         return self._home / file_name(name)
@@ -75,9 +83,9 @@ class Roots:
     def stale_links(self) -> list[str]:
         """Roots of out-links that are gone, or lead elsewhere by now."""
         stale: list[str] = []
-        for name in self.names():
+        for name, data in self.documents():
             if name.startswith(OUT_LINK):
-                document = decode(self.read(name) or b"")
+                document = decode(data)
                 link = document.get("link") if isinstance(document, dict) else None
                 target = document.get("target") if isinstance(document, dict) else None
                 try:
