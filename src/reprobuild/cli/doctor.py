@@ -1,10 +1,12 @@
-"""doctor: whether this machine has what is needed, and how to get what is missing."""
+"""doctor: whether this machine has what is needed, how to get what is missing, and what things are
+built with."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
+    from reprobuild.engine.toolchains import Part, Rebuild, Toolchains
 
 _TOOLS = {
     "git": ("needed for git and fixture inputs", "apt-get install git"),
@@ -22,12 +25,15 @@ _TOOLS = {
     "gpgv": ("needed to verify Debian's indices (lock)", "apt-get install gpgv"),
     "docker": ("optional: a client to run images with", "apt-get install docker.io"),
 }
+_COMPILER = re.compile(r"(g\+\+|gcc|clang)-\d+=|.*nvcc=")
+"""Packages of a toolchain that are named to people; --json has them all."""
 
 
 @click.command()
 @click.pass_obj
 def doctor(app: App, /) -> None:
-    """Check this machine: tools, sandbox, store, disk."""
+    """Check this machine: tools, sandbox, store, disk. Show what the project's toolchains are made
+    of, and what would be built again with another."""
     rows: list[dict[str, str]] = [
         {"what": "python", "state": "ok", "detail": sys.version.split()[0]},
         {"what": "kernel", "state": "ok", "detail": platform.release()},
@@ -48,9 +54,15 @@ def doctor(app: App, /) -> None:
         )
     except ReprobuildError as error:
         rows.append({"what": "store", "state": "missing", "detail": error.message})
+    toolchains = _toolchains(app, rows)
     missing = [row["what"] for row in rows if row["state"] == "missing"]
     if app.json:
-        click.echo(json.dumps({"checks": rows, "missing": missing}, indent=2))
+        parts = {
+            name: {kind: part.document() for kind, part in found.items()}
+            for name, found in toolchains.items()
+        }
+        document = {"checks": rows, "missing": missing, "toolchains": parts}
+        click.echo(json.dumps(document, indent=2))
     else:
         for row in rows:
             click.echo(f"{row['state']:<8} {row['what']:<10} {row['detail']}")
@@ -77,3 +89,59 @@ def _sandbox(app: App) -> dict[str, str]:
     except ReprobuildError as error:
         return {"what": "sandbox", "state": "missing", "detail": f"{error.message} – {error.hint}"}
     return {"what": "sandbox", "state": "ok", "detail": f"isolation {grade.value}"}
+
+
+def _toolchains(app: App, rows: list[dict[str, str]]) -> Toolchains:
+    """What the outputs of the project here are built with; adds a row for each toolchain, and one
+    for each part of it that something stands on."""
+    from reprobuild.core.graph import Graph
+    from reprobuild.engine.evaluate import Evaluator
+    from reprobuild.engine.toolchains import look
+
+    found: Toolchains = {}
+    try:
+        project = app.project
+    except ReprobuildError as error:
+        rows.append({"what": "toolchain", "state": "absent", "detail": error.message})
+        return found
+    for output in project.flake.outputs:
+        evaluator = Evaluator(
+            project.flake,
+            project.components,
+            project.lock,
+            output,
+            contract_program=app.contract_program,
+            verify_program=app.verify_program,
+            graph=Graph(),
+        )
+        try:
+            evaluation = evaluator.evaluate()
+            roots = [place.drv for place in evaluation.components.values()]
+            if evaluation.image is not None:
+                roots.append(evaluation.image.located.drv)
+            look(found, evaluator, roots)
+        except ReprobuildError as error:
+            detail = f"{output} is not looked at: {error.message}"
+            rows.append({"what": "toolchain", "state": "absent", "detail": detail})
+    for name, parts in found.items():
+        for detail in _described(parts):
+            rows.append({"what": "toolchain", "state": "ok", "detail": f"{name}: {detail}"})
+    return found
+
+
+def _described(parts: dict[str, Part]) -> list[str]:
+    own = parts.get("cuda", parts["root"])
+    if not own.outputs:
+        return ["nothing is built with it"]
+    lines = []
+    for kind, part in parts.items():
+        named = [part.version, *(name for name in part.packages if _COMPILER.match(name))]
+        made = ", ".join(word for word in named if word) or f"{len(part.packages)} packages"
+        again = "; ".join(f"{name} {_counted(row)}" for name, row in sorted(part.outputs.items()))
+        lines.append(f"{kind} is {part.ref} ({made}); another builds again: {again}")
+    return lines
+
+
+def _counted(row: Rebuild) -> str:
+    words = [f"{row.units} units"] if row.units else []
+    return " and ".join([*words, f"{row.others} other builds"] if row.others else words)
