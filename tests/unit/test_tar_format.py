@@ -26,6 +26,7 @@ from reprobuild.core.imagetar import (
     REGULAR,
     SYMLINK,
     Attributes,
+    Headers,
     header,
     pad,
 )
@@ -165,6 +166,27 @@ def test_another_reader_finds_the_same_tree(
     assert order == sorted(order, key=lambda n: n.split(b"/"))
 
 
+@given(
+    st.sampled_from([REGULAR, DIRECTORY]),
+    st.one_of(NAMES, st.integers(97, 102).map(lambda n: b"n" * n)),
+    st.one_of(st.integers(0, 9999), st.sampled_from([8**11 - 1, 8**11, 2**40])),
+    st.sampled_from(
+        [
+            PLAIN,
+            Attributes(0o4755, 1, 2, 3),
+            Attributes(0o644, 8**7, 8**7 - 1, 8**11),
+            Attributes(0o644, xattrs={"user.a": b"%b"}),
+        ]
+    ),
+)
+def test_headers_that_are_laid_out_once(
+    kind: bytes, path: bytes, size: int, attributes: Attributes
+) -> None:
+    end = b"/" if kind == DIRECTORY else b""
+    got = Headers(kind, attributes).of(path + end, size)
+    assert got == header(kind, path, attributes, size=size)
+
+
 SAMPLE: dict[str, Given] = {
     "bin": "usr/bin",
     "etc/empty": None,
@@ -239,6 +261,19 @@ def test_pieces_have_one_size(tmp_path: Path) -> None:
         assert 0 < len(pieces[-1]) <= PIECE
         listed = [entry.path for entry in filelist.parse("".join(lines).encode())]
         assert listed == [b"a", b"b", b"b/c"]
+
+
+def test_many_small_files_make_pieces_of_one_size(tmp_path: Path) -> None:
+    store = MemoryStore(tmp_path / "store")
+    sizes = {f"d{n % 7}/f{n:04}": (n * 37) % 4099 + (n == 900) * 70_000 for n in range(1500)}
+    tree = make(store, {name: bytes([n % 251]) * n for name, n in sizes.items()})
+    pieces = list(tar_pieces(store, tree, Overrides(1)))
+    assert [len(p) for p in pieces[:-1]] == [PIECE] * (len(pieces) - 1)
+    assert len(pieces) > 4
+    with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
+        files = {info.name: archive.extractfile(info) for info in archive if info.isreg()}
+        read = {name: file.read() for name, file in files.items() if file is not None}
+    assert read == {name: bytes([n % 251]) * n for name, n in sizes.items()}
 
 
 @pytest.mark.skipif(not shutil.which("tar"), reason="GNU tar is not installed")

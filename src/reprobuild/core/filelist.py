@@ -49,7 +49,17 @@ def line(
     kind: str, mode: int, uid: int, gid: int, size: int, content: str, path: str, origin: str = NONE
 ) -> str:
     """An entry's line, with its end; `content` and `path` as they are written there, quoted."""
-    return f"{kind} {mode:04o} {uid} {gid} {size} {content} {origin} {path}\n"
+    return f"{lead(kind, mode, uid, gid)}{size} {content} {origin} {path}\n"
+
+
+def lead(kind: str, mode: int, uid: int, gid: int) -> str:
+    """What the lines of entries begin with that have all this in common; `after` ends them."""
+    return f"{kind} {mode:04o} {uid} {gid} "
+
+
+def after(lead: str, size: int, content: str, path: str) -> str:
+    """`line` for many entries with the same beginning and no origin."""
+    return f"{lead}{size} {content} {NONE} {path}\n"
 
 
 def quote(path: bytes) -> str:

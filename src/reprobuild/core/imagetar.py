@@ -52,12 +52,13 @@ def _record(key: bytes, value: bytes) -> bytes:
     return b"%d %s=%s\n" % (length, key, value)
 
 
+_TAIL = b"ustar\x0000" + bytes(64) + _octal(0, 8) * 2 + bytes(167)
+
+
 @lru_cache(maxsize=1024)
-def _fixed(
-    kind: bytes, mode: int, uid: int, gid: int, mtime: int
-) -> tuple[bytes, bytes, bytes, int]:
-    """What entries of the same attributes share: the fields between name and size, between size and
-    checksum, between checksum and link, and the sum of all their bytes and of the rest's."""
+def _form(kind: bytes, mode: int, uid: int, gid: int, mtime: int) -> tuple[bytes, int]:
+    """The block of entries with the same attributes, where name, size, checksum and link are to be
+    put in; and the sum of all its other bytes."""
 
     def fitting(value: int, width: int) -> bytes:
         most = _MAX_OCTAL_12 if width == 12 else _MAX_OCTAL_8
@@ -65,28 +66,17 @@ def _fixed(
 
     owner = _octal(mode, 8) + fitting(uid, 8) + fitting(gid, 8)
     time = fitting(mtime, 12)
-    return owner, time, kind, sum(owner + time + kind + _TAIL) + 8 * 32
-
-
-_TAIL = b"ustar\x0000" + bytes(64) + _octal(0, 8) * 2 + bytes(167)
+    block = b"%b" + owner + b"%b" + time + b"%06o\0 " + kind + b"%b" + _TAIL
+    return block, sum(owner + time + kind + _TAIL) + 8 * 32
 
 
 def _block(kind: bytes, name: bytes, link: bytes, size: int, attributes: Attributes) -> bytes:
     said = attributes
-    owner, time, kind, total = _fixed(kind, said.mode, said.uid, said.gid, said.mtime)
+    form, total = _form(kind, said.mode, said.uid, said.gid, said.mtime)
     name, link = name[:100], link[:100]
     length = _octal(size if size <= _MAX_OCTAL_12 else 0, 12)
     total += sum(name) + sum(link) + sum(length)
-    return b"%b%b%b%b%06o\0 %b%b%b" % (
-        name.ljust(100, b"\0"),
-        owner,
-        length,
-        time,
-        total,
-        kind,
-        link.ljust(100, b"\0"),
-        _TAIL,
-    )
+    return form % (name.ljust(100, b"\0"), length, total, link.ljust(100, b"\0"))
 
 
 def _plain(text: bytes) -> bool:
@@ -101,6 +91,37 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
+def _shared(attributes: Attributes) -> bool:
+    """Whether a plain header can say the attributes."""
+    return not (
+        attributes.xattrs
+        or attributes.mtime > _MAX_OCTAL_12
+        or attributes.uid > _MAX_OCTAL_8
+        or attributes.gid > _MAX_OCTAL_8
+    )
+
+
+class Headers:
+    """`header` for many files, or directories, with the same attributes: they are laid out once."""
+
+    __slots__ = ("_attributes", "_form", "_kind", "_most", "_sum")
+
+    def __init__(self, kind: bytes, attributes: Attributes) -> None:
+        self._kind, self._attributes = kind, attributes
+        said = attributes
+        form, self._sum = _form(kind, said.mode, said.uid, said.gid, said.mtime)
+        self._form = form[: -len(_TAIL) - 2] + bytes(100) + _TAIL
+        self._most = 100 if _shared(said) else -1
+
+    def of(self, path: bytes, size: int = 0) -> bytes:
+        """The header blocks of one; a directory's path ends with a slash here."""
+        if len(path) <= self._most and size <= _MAX_OCTAL_12 and path.isascii():
+            length = b"%011o\0" % size
+            total = self._sum + sum(path) + sum(length)
+            return self._form % (path.ljust(100, b"\0"), length, total)
+        return header(self._kind, path.removesuffix(b"/"), self._attributes, size=size)
+
+
 def header(
     kind: bytes, path: bytes, attributes: Attributes, *, size: int = 0, target: bytes = b""
 ) -> bytes:
@@ -110,17 +131,7 @@ def header(
     get theirs here); `size` is in bytes; `target` is a link's.
     """
     name = path + b"/" if kind == DIRECTORY else path
-    if (
-        len(name) <= 100
-        and len(target) <= 100
-        and size <= _MAX_OCTAL_12
-        and not attributes.xattrs
-        and attributes.mtime <= _MAX_OCTAL_12
-        and attributes.uid <= _MAX_OCTAL_8
-        and attributes.gid <= _MAX_OCTAL_8
-        and name.isascii()
-        and target.isascii()
-    ):
+    if _plain(name) and _plain(target) and size <= _MAX_OCTAL_12 and _shared(attributes):
         return _block(kind, name, target, size, attributes)
     records: dict[bytes, bytes] = {}
     if not _plain(name):

@@ -5,13 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import BinaryIO
 
 from reprobuild.core import filelist
 from reprobuild.core.digest import Digest
-from reprobuild.core.filelist import quote
-from reprobuild.core.imagetar import BLOCK, DIRECTORY, END, REGULAR, SYMLINK, Attributes, header
-from reprobuild.core.tree import Directory, File
+from reprobuild.core.filelist import after, quote
+from reprobuild.core.imagetar import (
+    BLOCK,
+    DIRECTORY,
+    END,
+    REGULAR,
+    SYMLINK,
+    Attributes,
+    Headers,
+    header,
+)
+from reprobuild.core.tree import Directory, Entry, File
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import ContentStore
 
@@ -36,59 +46,73 @@ class Overrides:
     paths: Mapping[bytes, Attributes] = field(default_factory=dict)
 
 
+_MODES = {
+    filelist.FILE: 0o644,
+    filelist.EXECUTABLE: 0o755,
+    filelist.DIRECTORY: 0o755,
+    filelist.LINK: 0o777,
+}
+
+
+class _Style:
+    """What the headers and lines of entries of one kind share that have the same attributes."""
+
+    __slots__ = ("attributes", "headers", "lead")
+
+    def __init__(self, kind: str, attributes: Attributes) -> None:
+        self.attributes = attributes
+        self.headers = Headers(DIRECTORY if kind == filelist.DIRECTORY else REGULAR, attributes)
+        self.lead = filelist.lead(kind, attributes.mode, attributes.uid, attributes.gid)
+
+
 class _Cutter:
-    """Collects bytes into pieces of one size; `full` has those that are complete.
+    """Cuts what is appended to `parts` into pieces of one size.
 
     Each piece has memory of its own: others may still be at work on the earlier ones.
     """
 
-    __slots__ = ("_parts", "_size", "full")
+    __slots__ = ("_full", "parts")
 
     def __init__(self) -> None:
-        self._parts: list[bytes | memoryview] = []
-        self._size = 0
-        self.full: list[bytes | bytearray] = []
+        self.parts: list[bytes | memoryview] = []
+        """What is in no piece yet; who appends calls `settle` now and then."""
+        self._full: list[bytes | bytearray] = []
 
-    def put(self, data: bytes) -> None:
-        """Appends `data`."""
-        self._parts.append(data)
-        self._size += len(data)
-        if self._size >= PIECE:
-            whole = memoryview(b"".join(self._parts))
-            cuts = range(0, self._size - PIECE + 1, PIECE)
-            self.full += [bytes(whole[at : at + PIECE]) for at in cuts]
-            self._keep(whole[len(cuts) * PIECE :])
+    def settle(self) -> int:
+        """Cuts off what makes whole pieces; the number of bytes that are left."""
+        size = sum(map(len, self.parts))
+        if size >= PIECE:
+            whole = memoryview(b"".join(self.parts))
+            end = size - size % PIECE
+            self._full += [bytes(whole[at : at + PIECE]) for at in range(0, end, PIECE)]
+            self.parts[:] = [whole[end:]]
+        return size % PIECE
 
     def fill(self, size: int, read_into: Callable[[memoryview], int]) -> Iterator[None]:
         """Appends `size` bytes, which `read_into` writes to where they belong, the number of them
         at a time that it returns; after each time, others have a turn."""
-        piece, at = self._opened()
+        self.settle()
+        start = b"".join(self.parts)
+        piece, at = bytearray(PIECE), len(start)
+        piece[:at] = start
         while size:
             count = read_into(memoryview(piece)[at : min(PIECE, at + size)])
             at += count
             size -= count
             if at == PIECE:
-                self.full.append(piece)
+                self._full.append(piece)
                 piece, at = bytearray(PIECE), 0
             yield
-        self._keep(memoryview(piece)[:at])
-
-    def _opened(self) -> tuple[bytearray, int]:
-        piece, at = bytearray(PIECE), self._size
-        memoryview(piece)[:at] = b"".join(self._parts)
-        return piece, at
-
-    def _keep(self, rest: memoryview) -> None:
-        self._parts, self._size = [rest], len(rest)
+        self.parts[:] = [memoryview(piece)[:at]]
 
     def take(self) -> list[bytes | bytearray]:
         """The complete pieces, which are then forgotten."""
-        full, self.full = self.full, []
+        full, self._full = self._full, []
         return full
 
     def last(self) -> bytes:
-        """What is left."""
-        return b"".join(self._parts)
+        """What is left when all are taken, shorter than a piece."""
+        return b"".join(self.parts)
 
 
 def tar_pieces(
@@ -101,54 +125,58 @@ def tar_pieces(
     E-STORE-DAMAGED for a file of another size than the tree says.
     """
     cutter = _Cutter()
-    put, read, stated = cutter.put, content.read_blob, overrides.paths.get
-    plain, executable, link = (Attributes(m, mtime=overrides.mtime) for m in (0o644, 0o755, 0o777))
+    parts, read, stated = cutter.parts, content.read_blob, overrides.paths.get
+    styles = {
+        kind: _Style(kind, Attributes(m, mtime=overrides.mtime)) for kind, m in _MODES.items()
+    }
+    gathered = 0  # about; settling says it exactly
     tell = lines.append if lines is not None else None
     waiting = [(b"", "", iter(content.tree(tree).entries))]
     while waiting:
         folder, quoted, entries = waiting[-1]
         for name, entry in entries:
             path = folder + name
+            said = stated(path)
+            below: tuple[bytes, str, Iterator[tuple[bytes, Entry]]] | None = None
             size = 0
             if isinstance(entry, File):
                 size = entry.size
                 kind = filelist.EXECUTABLE if entry.executable else filelist.FILE
-                said = stated(path) or (executable if entry.executable else plain)
-                head = header(REGULAR, path, said, size=size)
+                style = _Style(kind, said) if said else styles[kind]
                 if size <= SMALL:
                     data = read(entry) if size else b""
-                    put(head)
-                    put(data)
-                    put(_PADS[size % BLOCK])
-                    digest = hashlib.sha256(data).hexdigest() if tell else ""
+                    parts += (style.headers.of(path, size), data, _PADS[size % BLOCK])
+                    digest = sha256(data).hexdigest() if tell else ""
                 else:
-                    put(head)
-                    hasher = hashlib.sha256()
+                    parts.append(style.headers.of(path, size))
+                    hasher = sha256()
                     for _ in _large(content, entry, cutter, hasher if tell else None):
                         yield from cutter.take()
-                    put(_PADS[size % BLOCK])
+                    parts.append(_PADS[size % BLOCK])
                     digest = hasher.hexdigest()
             elif isinstance(entry, Directory):
-                kind, digest, said = filelist.DIRECTORY, filelist.NONE, stated(path) or executable
-                put(header(DIRECTORY, path, said))
+                style = _Style(filelist.DIRECTORY, said) if said else styles[filelist.DIRECTORY]
+                digest = filelist.NONE
+                parts.append(style.headers.of(path + b"/"))
+                inside = content.tree(entry.digest)
+                below = path + b"/", f"{quoted}{quote(name)}/", iter(inside.entries)
             else:
-                kind, digest, said = filelist.LINK, quote(entry.target), stated(path) or link
-                put(header(SYMLINK, path, said, target=entry.target))
+                style = _Style(filelist.LINK, said) if said else styles[filelist.LINK]
+                digest = quote(entry.target)
+                parts.append(header(SYMLINK, path, style.attributes, target=entry.target))
             if tell:
-                tell(
-                    filelist.line(
-                        kind, said.mode, said.uid, said.gid, size, digest, quoted + quote(name)
-                    )
-                )
-            if cutter.full:
+                tell(after(style.lead, size, digest, quoted + quote(name)))
+            gathered += BLOCK + size
+            if gathered >= PIECE:
+                gathered = cutter.settle()
                 yield from cutter.take()
-            if isinstance(entry, Directory):
-                below = iter(content.tree(entry.digest).entries)
-                waiting.append((path + b"/", f"{quoted}{quote(name)}/", below))
+            if below:
+                waiting.append(below)
                 break
         else:
             waiting.pop()
-    put(END)
+    parts.append(END)
+    cutter.settle()
     yield from cutter.take()
     if last := cutter.last():
         yield last
