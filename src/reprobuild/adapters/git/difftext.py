@@ -22,6 +22,8 @@ _DIFF = ("diff", "--binary", "--full-index")
 _CHUNK = 1 << 20
 _WORTH = 1 << 18
 """Bytes of files from which a second process is worth its start."""
+_LARGE = 1 << 26
+"""Bytes of files from which a patch is streamed: pieces wait for their turn in memory."""
 _ARGUMENTS = 1 << 16
 """Bytes of paths that a command line is trusted to take."""
 
@@ -73,7 +75,7 @@ def _pieces(scratch: Scratch, changes: Sequence[Change]) -> list[list[bytes]]:
     ]
     known = dict(zip(blobs, scratch.reader.sizes(blobs), strict=True))
     weights = [sum(known.get(o, 0) for o in (c.old, c.new) if o is not None) for c in changes]
-    if sum(weights) < _WORTH:
+    if not _WORTH <= sum(weights) <= _LARGE:
         return []
     share = sum(weights) / min(cores(), len(changes))
     pieces: list[list[bytes]] = [[]]

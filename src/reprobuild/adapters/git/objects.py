@@ -155,10 +155,14 @@ class ObjectReader:
         known = self._trees.get(oid.hex)
         if known is None:
             known = parse_raw(self.read(oid, "tree"), len(oid.hex) // 2)
-            if len(self._trees) >= _TREES_KEPT:
-                self._trees.clear()
-            self._trees[oid.hex] = known
+            self.keep(oid, known)
         return known
+
+    def keep(self, oid: GitOid, tree: RawTree) -> None:
+        """Remembers a directory that is known already, such as one that was just written."""
+        if len(self._trees) >= _TREES_KEPT:
+            self._trees.clear()
+        self._trees[oid.hex] = tree
 
     def tree(self, oid: GitOid) -> tuple[TreeEntry, ...]:
         """The entries of a tree object."""
@@ -300,8 +304,8 @@ class BlobStream(io.RawIOBase):
 
 
 def _hasher(oid: GitOid, kind: str, size: int) -> hashlib._Hash:
-    algorithm = "sha1" if len(oid.hex) == 40 else "sha256"
-    return hashlib.new(algorithm, f"{kind} {size}\0".encode(), usedforsecurity=False)
+    algorithm = hashlib.sha1 if len(oid.hex) == 40 else hashlib.sha256
+    return algorithm(f"{kind} {size}\0".encode(), usedforsecurity=False)
 
 
 def _hash(oid: GitOid, kind: str, size: int, parts: Iterable[bytes]) -> str:

@@ -123,8 +123,8 @@ class Scratch:
     def write_object(self, kind: str, content: bytes) -> GitOid:
         """Writes a loose object (gitformat-loose: zlib of `kind size NUL content`)."""
         raw = f"{kind} {len(content)}\0".encode() + content
-        algorithm = "sha256" if self.sha256 else "sha1"
-        name = hashlib.new(algorithm, raw, usedforsecurity=False).hexdigest()
+        algorithm = hashlib.sha256 if self.sha256 else hashlib.sha1
+        name = algorithm(raw, usedforsecurity=False).hexdigest()
         if name not in self._written:
             self._write_loose(name, zlib.compress(raw, 0))
             self._written.add(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 
 from reprobuild.adapters.git.objects import ObjectReader, RawTree
 from reprobuild.core.digest import GitOid
@@ -30,7 +31,7 @@ def rewritten(
     place, and for modes that git would tidy on its way.
     """
     entries: RawTree = dict(reader.raw(tree)) if tree is not None else {}
-    if not {mode for mode, _ in entries.values()} <= _MODES:
+    if not _MODES.issuperset(map(itemgetter(0), entries.values())):
         raise NotPlainError
     below: dict[bytes, dict[bytes, Side | None]] = {}
     here: dict[bytes, Side] = {}
@@ -44,9 +45,9 @@ def rewritten(
             here[name] = value
     for name, deeper in below.items():
         old = entries.pop(name, None)
-        made = rewritten(reader, write, GitOid(old[1].hex()) if old else None, deeper)
-        if made is not None:
-            entries[name] = (_TREE, bytes.fromhex(made.hex))
+        child = rewritten(reader, write, GitOid(old[1].hex()) if old else None, deeper)
+        if child is not None:
+            entries[name] = (_TREE, bytes.fromhex(child.hex))
     for name, (mode, oid) in here.items():
         written = b"%o" % mode
         if written not in _MODES or entries.get(name, (b"",))[0] == _TREE:
@@ -54,5 +55,13 @@ def rewritten(
         entries[name] = (written, bytes.fromhex(oid.hex))
     if not entries:
         return None
-    order = sorted(entries.items(), key=lambda e: e[0] + b"/" if e[1][0] == _TREE else e[0])
-    return write("tree", b"".join(b"%b %b\0%b" % (m, name, oid) for name, (m, oid) in order))
+    order = sorted(entries.items(), key=_place)
+    made = write("tree", b"".join(b"%b %b\0%b" % (m, name, oid) for name, (m, oid) in order))
+    reader.keep(made, dict(order))
+    return made
+
+
+def _place(entry: tuple[bytes, tuple[bytes, bytes]]) -> bytes:
+    """What git sorts an entry by: a directory as if its name ended in a slash."""
+    name, (mode, _) = entry
+    return name + b"/" if mode == _TREE else name

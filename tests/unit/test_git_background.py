@@ -1,0 +1,208 @@
+"""git processes at the same time; contents of files merged alone; patches in pieces."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reprobuild.adapters.git import difftext
+from reprobuild.adapters.git.backend import GitRepository
+from reprobuild.adapters.git.background import Crew, aside, shared_out
+from reprobuild.core.digest import GitOid
+from reprobuild.core.integration.backend import MergeOutcome
+from reprobuild.core.integration.model import HeadSpec, IntegrationSpec, Strategy
+from reprobuild.core.integration.strategies import integrate
+from reprobuild.errors import ReprobuildError
+from support.gitkit import (
+    Composition,
+    Origin,
+    checkout_composition,
+    heads,
+    merge_spec,
+    opened,
+)
+
+LINES = "".join(f"line {n}\n" for n in range(1, 41))
+
+
+def changed(line: int, text: str, start: str = LINES) -> str:
+    rows = start.splitlines(keepends=True)
+    rows[line - 1] = text + "\n"
+    return "".join(rows)
+
+
+@given(st.lists(st.integers(0, 1000), max_size=12), st.integers(1, 5))
+def test_weights_are_shared_out_wholly_and_evenly(weights: list[int], most: int) -> None:
+    groups = shared_out(weights, most)
+    assert sorted(i for group in groups for i in group) == list(range(len(weights)))
+    assert len(groups) == min(most, len(weights))
+    assert all(groups)
+    sums = [sum(weights[i] + 1 for i in group) for group in groups]
+    assert not sums or max(sums) - min(sums) <= max(weights) + 1
+
+
+def test_a_crew_takes_more_while_it_works_and_gives_all_back(tmp_path: Path) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    found: list[tuple[str, int]] = []
+    with opened(origin.path) as repository:
+        scratch = repository.scratch
+        with Crew[str](scratch.env, scratch.work_tree) as crew:
+            crew.start(["version"], "first")
+            crew.start(["cat-file", "blob", "0" * 40], "fails")
+            for job, status, out in crew.ended():
+                found.append((job, status))
+                if job == "first":
+                    assert out.startswith(b"git version ")
+                    crew.start(["version"], "second")
+    assert sorted(found) == [("fails", 128), ("first", 0), ("second", 0)]
+
+
+def test_a_crew_that_is_left_leaves_nobody_at_work(tmp_path: Path) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    with opened(origin.path) as repository:
+        scratch = repository.scratch
+        crew = Crew[str](scratch.env, scratch.work_tree)
+        with pytest.raises(KeyboardInterrupt), crew:
+            crew.start(["-c", "alias.wait=!exec sleep 1000", "wait"], "waits")
+            process = next(iter(crew._at_work.values()))[0]
+            raise KeyboardInterrupt
+        assert process.returncode is not None
+        assert process.returncode < 0
+
+
+def test_what_fails_aside_is_raised_where_its_result_is_asked_for(tmp_path: Path) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    with opened(origin.path) as repository:
+        env, root = repository.scratch.env, repository.scratch.root
+        with aside(["cat-file", "blob", "1" * 40], env=env, cwd=root, directory=root) as result:
+            with pytest.raises(ReprobuildError) as caught:
+                result()
+            assert caught.value.code in ("E-GIT", "E-GIT-MISSING-OBJECT")
+        with aside(["version"], env=env, cwd=root, directory=root) as result:
+            assert result().read().startswith(b"git version ")
+
+
+@pytest.fixture
+def no_whole_merge(monkeypatch: pytest.MonkeyPatch) -> list[tuple[GitOid, GitOid]]:
+    """Counts the merges that git was handed as a whole."""
+    seen: list[tuple[GitOid, GitOid]] = []
+    whole = GitRepository._merge
+
+    def counted(self: GitRepository, ours: GitOid, theirs: GitOid) -> MergeOutcome:
+        seen.append((ours, theirs))
+        return whole(self, ours, theirs)
+
+    monkeypatch.setattr(GitRepository, "_merge", counted)
+    return seen
+
+
+def _stack(origin: Origin, *, attributes: str = "") -> GitOid:
+    files: dict[str | bytes, str | bytes | tuple[int, bytes] | None] = {
+        "deep/er/a.py": LINES,
+        "b.py": LINES,
+        "c": "c\n",
+    }
+    if attributes:
+        files["deep/.gitattributes"] = attributes
+    base = origin.commit(files, ref="refs/heads/main")
+    origin.pull(1, {"deep/er/a.py": changed(1, "one"), "b.py": changed(40, "one")}, [base])
+    origin.pull(2, {"deep/er/a.py": changed(20, "two"), "b.py": changed(1, "two")}, [base])
+    origin.pull(3, {"deep/er/a.py": (0o100755, changed(40, "three").encode()), "d": "d\n"}, [base])
+    origin.pull(4, {"b.py": changed(20, "four"), "c": None}, [base])
+    return base
+
+
+@pytest.mark.parametrize("sha256", [False, True])
+@pytest.mark.parametrize("attributes", ["", "*.py diff=python\n", "er/*.py merge=union\n"])
+def test_files_that_heads_share_are_merged_alone(
+    tmp_path: Path,
+    no_whole_merge: list[tuple[GitOid, GitOid]],
+    attributes: str,
+    sha256: bool,
+) -> None:
+    origin = Origin.make(tmp_path / "origin.git", sha256=sha256)
+    base = _stack(origin, attributes=attributes)
+    spec = merge_spec(origin, base, 1, 2, 3, 4)
+    expected = checkout_composition(origin.path, spec, tmp_path / "work")
+    assert isinstance(expected, Composition)
+    with opened(origin.path, sha256=sha256) as repository:
+        done = integrate(repository, spec)
+    assert (done.tree.hex, done.patch_sha256.hex) == (expected.tree, expected.patch_sha256)
+    assert no_whole_merge == []
+
+
+def test_picks_are_merged_alone_as_well(
+    tmp_path: Path, no_whole_merge: list[tuple[GitOid, GitOid]]
+) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    base = _stack(origin)
+    spec = IntegrationSpec(Strategy.CHERRY_PICK, base, heads(origin, 1, 2, 3, 4))
+    with opened(origin.path) as repository:
+        picked = integrate(repository, spec)
+        merged = integrate(repository, merge_spec(origin, base, 1, 2, 3, 4))
+    assert picked.tree == merged.tree
+    assert no_whole_merge == []
+
+
+def test_a_collision_is_told_by_git_itself(
+    tmp_path: Path, no_whole_merge: list[tuple[GitOid, GitOid]]
+) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    base = _stack(origin)
+    origin.pull(5, {"b.py": changed(1, "five"), "deep/er/a.py": changed(10, "five")}, [base])
+    with opened(origin.path) as repository, pytest.raises(ReprobuildError) as caught:
+        integrate(repository, merge_spec(origin, base, 1, 2, 5, 3))
+    assert caught.value.code == "E-CONFLICT"
+    assert caught.value.facts["paths"] == ["b.py"]
+    assert caught.value.facts["collides_with"] == [1, 2]
+    assert len(no_whole_merge) == 1
+
+
+def test_a_head_that_moves_attributes_moves_what_comes_after(tmp_path: Path) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    base = origin.commit({"x": LINES, ".gitattributes": "# none\n"}, ref="refs/heads/main")
+    origin.pull(1, {"x": changed(1, "one")}, [base])
+    origin.pull(2, {".gitattributes": "x merge=union\n"}, [base])
+    origin.pull(3, {"x": changed(1, "three")}, [base])
+    spec = merge_spec(origin, base, 1, 2, 3)
+    with opened(origin.path) as repository:
+        done = integrate(repository, spec)
+    expected = checkout_composition(origin.path, spec, tmp_path / "work")
+    assert isinstance(expected, Composition)
+    assert done.tree.hex == expected.tree
+    assert (tmp_path / "work" / "x").read_text().startswith("one\nthree\nline 2\n")
+    early = IntegrationSpec(
+        Strategy.MERGE, base, tuple(HeadSpec(n, origin.pulls[n]) for n in (1, 3, 2))
+    )
+    with opened(origin.path) as repository, pytest.raises(ReprobuildError) as caught:
+        integrate(repository, early)
+    assert caught.value.code == "E-CONFLICT"
+
+
+@pytest.mark.parametrize("worth", [0, 1 << 30])
+def test_a_patch_says_the_same_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth: int
+) -> None:
+    monkeypatch.setattr(difftext, "_WORTH", worth)
+    monkeypatch.setattr(difftext, "cores", lambda: 3)
+    origin = Origin.make(tmp_path / "origin.git")
+    data = bytes(range(256)) * 40
+    odd = "*[x] ?\n.txt"
+    base = origin.commit({"a": LINES, "bin": data, odd: LINES, ":(top)z": LINES, b"\xff": "x\n"})
+    origin.pull(
+        1,
+        {"a": changed(1, "x"), "bin": data[::-1], odd: "", ":(top)z": "z\n", b"\xff": "y\n"},
+        [base],
+    )
+    spec = merge_spec(origin, base, 1)
+    expected = checkout_composition(origin.path, spec, tmp_path / "work")
+    assert isinstance(expected, Composition)
+    with opened(origin.path) as repository, BytesIO() as sink:
+        done = integrate(repository, spec)
+        assert done.base_tree is not None
+        repository.patch(done.base_tree, done.tree, sink)
+        assert sink.getvalue() == expected.patch
