@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from reprobuild.adapters.store import capture as capture_module
-from reprobuild.adapters.store.blobs import IN_MEMORY, new_hasher
-from reprobuild.adapters.store.capture import PARALLEL_FROM
+from reprobuild.adapters.store import taking
+from reprobuild.adapters.store.blobs import IN_MEMORY
 from reprobuild.adapters.store.store import LocalStore
+from reprobuild.adapters.store.taking import SHARED_FROM, LongFile
 from reprobuild.adapters.store.treedigest import tree_digest
 from reprobuild.errors import ReprobuildError
 
-SIZES = (0, 1, 65535, 65536, PARALLEL_FROM - 1, PARALLEL_FROM, PARALLEL_FROM + 1, 300_000)
+SIZES = (0, 1, 65535, 65536, SHARED_FROM - 1, SHARED_FROM, SHARED_FROM + 1, 300_000)
 
 
 def descriptors() -> list[str]:
@@ -42,7 +42,7 @@ def test_the_tree_is_the_same_by_threads_and_without(
         path = store.materialise(by_threads)
         for file in content.iterdir():
             assert (path / file.name).read_bytes() == file.read_bytes()
-    monkeypatch.setattr(capture_module, "PARALLEL_FROM", 2**62)
+    monkeypatch.setattr(taking, "SHARED_FROM", 2**62)
     assert tree_digest(content) == by_threads
 
 
@@ -55,33 +55,22 @@ def test_no_thread_and_no_descriptor_is_left(tmp_path: Path) -> None:
         assert (descriptors(), threading.active_count()) == before
 
 
-@pytest.mark.parametrize("size", [PARALLEL_FROM, IN_MEMORY + 1])
+@pytest.mark.parametrize("size", [SHARED_FROM, IN_MEMORY + 1])
 def test_a_file_that_changes_is_an_error_that_leaves_nothing_open(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = tmp_path / "content"
     fill(content, 200)
     (content / "changing").write_bytes(bytes(size))
-    touched = threading.Event()
 
-    def touch() -> None:
-        if not touched.is_set():
-            touched.set()
+    def check(self: LongFile, read: int) -> None:
+        if self._name == b"changing":
             with (content / "changing").open("ab") as file:
                 file.write(b"more")
+        original(self, read)
 
-    def hasher() -> object:
-        touch()
-        return new_hasher()
-
-    def check(self: object, fd: int, name: bytes, before: os.stat_result, read: int) -> None:
-        if name == b"changing":
-            touch()
-        original(self, fd, name, before, read)  # type: ignore[arg-type]
-
-    original = capture_module.Capture._check_unchanged
-    monkeypatch.setattr(capture_module.Capture, "_check_unchanged", check)
-    monkeypatch.setattr(capture_module, "new_hasher", hasher)
+    original = LongFile.check
+    monkeypatch.setattr(LongFile, "check", check)
     with LocalStore.open(tmp_path / "store", create=True) as store:
         before = descriptors()
         with pytest.raises(ReprobuildError) as caught:
@@ -100,7 +89,7 @@ def test_a_directory_of_many_long_files_needs_few_descriptors(tmp_path: Path) ->
     content = tmp_path / "content"
     content.mkdir()
     for number in range(300):
-        (content / f"f{number}").write_bytes(number.to_bytes(4, "big") * (PARALLEL_FROM // 4))
+        (content / f"f{number}").write_bytes(number.to_bytes(4, "big") * (SHARED_FROM // 4))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(descriptors()) + 100, hard))
     try:

@@ -9,8 +9,8 @@ import pytest
 
 from reprobuild.adapters.store import durable, info
 from reprobuild.adapters.store import verify as verify_module
-from reprobuild.adapters.store.blobs import content_problem
 from reprobuild.adapters.store.dirstack import remove_tree
+from reprobuild.adapters.store.hashing import content_problem
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import decode, encode

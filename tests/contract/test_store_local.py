@@ -12,13 +12,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reprobuild.adapters.store import capture, durable
+from reprobuild.adapters.store import durable, taking
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.adapters.store.verify_report import Problem
 from reprobuild.core.derivation import Derivation, Input
@@ -352,19 +352,30 @@ def test_a_file_that_changes_is_noticed(
 ) -> None:
     victim = tmp_path / "source" / "file"
     victim.parent.mkdir()
-    real = os.readv
-    for size in (100, 9 * 2**20):
+    real, real_v = os.read, os.readv
+    for size in (100, 2**20, 9 * 2**20):
         for change in (b"longer" * size, b"s", bytes(size)):
             victim.write_bytes(b"x" * size)
             os.utime(victim, (5, 5))
 
-            def readv(fd: int, buffers: list[memoryview], change: bytes = change) -> int:
-                count = real(fd, buffers)
+            def touch(fd: int, change: bytes = change) -> None:
                 if os.fstat(fd).st_ino == victim.stat().st_ino:
                     victim.write_bytes(change)
+
+            def read(fd: int, count: int, touch: Callable[[int], None] = touch) -> bytes:
+                data = real(fd, count)
+                touch(fd)
+                return data
+
+            def readv(
+                fd: int, buffers: list[memoryview], touch: Callable[[int], None] = touch
+            ) -> int:
+                count = real_v(fd, buffers)
+                touch(fd)
                 return count
 
             with monkeypatch.context() as patch:
+                patch.setattr(os, "read", read)
                 patch.setattr(os, "readv", readv)
                 error = refused("E-OUTPUT-CHANGED", lambda: store.capture(victim.parent))
             assert str(victim) in error.message
@@ -376,13 +387,13 @@ def test_a_directory_that_changes_is_noticed(
     top = tmp_path / "source"
     (top / "sub").mkdir(parents=True)
     (top / "sub" / "file").write_bytes(b"x")
-    real = capture.Capture._file
+    real = taking.Taking.files
 
-    def add(self: capture.Capture, *arguments: Any) -> object:
+    def add(self: taking.Taking, *arguments: Any) -> object:
         (top / "sub" / "late").touch()
         return real(self, *arguments)
 
-    monkeypatch.setattr(capture.Capture, "_file", add)
+    monkeypatch.setattr(taking.Taking, "files", add)
     refused("E-OUTPUT-CHANGED", lambda: store.capture(top))
 
 
@@ -397,10 +408,10 @@ def test_a_link_put_in_place_is_not_followed(
     top.mkdir()
     target = secret / "key" if what == "file" else secret
     (top / "bait").mkdir() if what == "directory" else (top / "bait").write_bytes(b"x")
-    method = "_file" if what == "file" else "_descend"
-    real = getattr(capture.Capture, method)
+    method = "files" if what == "file" else "_descend"
+    real = getattr(taking.Taking, method)
 
-    def swap(self: capture.Capture, *arguments: object) -> object:
+    def swap(self: taking.Taking, *arguments: object) -> object:
         if (top / "bait").is_dir():
             (top / "bait").rmdir()
         else:
@@ -408,7 +419,7 @@ def test_a_link_put_in_place_is_not_followed(
         (top / "bait").symlink_to(target)
         return real(self, *arguments)
 
-    monkeypatch.setattr(capture.Capture, method, swap)
+    monkeypatch.setattr(taking.Taking, method, swap)
     with pytest.raises(ReprobuildError) as error:
         store.capture(top)
     assert error.value.code in ("E-OUTPUT-CHANGED", "E-OUTPUT-READ")

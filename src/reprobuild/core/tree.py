@@ -17,16 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reprobuild.core import node
 from reprobuild.core.digest import Digest, tagged
+from reprobuild.core.node import DOMAIN, MAX_DEPTH, MAX_NAME, MAX_SIZE, MAX_TARGET
 from reprobuild.errors import ReprobuildError
 
-DOMAIN = "reprobuild/tree/v0"
-MAX_NAME = 255
-MAX_TARGET = 4095
-MAX_SIZE = 2**63
-MAX_DEPTH = 512
-"""Levels of directories below a tree's root. A name of 8 bytes at each makes a path longer than
-the 4,096 bytes that Linux takes; deeper trees only serve to exhaust who walks them."""
+__all__ = [
+    "DOMAIN", "EMPTY", "MAX_DEPTH", "MAX_NAME", "MAX_SIZE", "MAX_TARGET",
+    "Directory", "Entry", "File", "Symlink", "Tree", "check_depth", "check_name", "decode",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ Entry = File | Directory | Symlink
 
 def check_name(name: bytes) -> None:
     """Raises E-TREE unless `name` can stand as one path component on Linux."""
-    if not name or name in (b".", b"..") or b"/" in name or b"\0" in name or len(name) > MAX_NAME:
+    if not node.name_is_allowed(name):
         raise ReprobuildError("E-TREE", f"{name[:80]!r} is not allowed as a file name")
 
 
@@ -91,12 +90,11 @@ class Tree:
         parts: list[bytes] = []
         for name, entry in self.entries:
             if isinstance(entry, File):
-                kind = b"x" if entry.executable else b"f"
-                parts += (kind, name, b"\0", entry.digest.raw, entry.size.to_bytes(8, "big"))
+                parts.append(node.file(name, entry.digest.raw, entry.size, entry.executable))
             elif isinstance(entry, Directory):
-                parts += (b"d", name, b"\0", entry.digest.raw)
+                parts.append(node.directory(name, entry.digest.raw))
             else:
-                parts += (b"l", name, b"\0", len(entry.target).to_bytes(4, "big"), entry.target)
+                parts.append(node.link(name, entry.target))
         return b"".join(parts)
 
     @property
@@ -117,8 +115,7 @@ class Tree:
 
 def _check_entry(name: bytes, entry: Entry) -> None:
     if isinstance(entry, Symlink):
-        target = entry.target
-        if not target or b"\0" in target or len(target) > MAX_TARGET:
+        if not node.target_is_allowed(entry.target):
             raise ReprobuildError("E-TREE", f"the link {name!r} has a target that is not allowed")
     elif isinstance(entry, File) and not 0 <= entry.size < MAX_SIZE:
         raise ReprobuildError("E-TREE", f"the file {name!r} has an impossible size")

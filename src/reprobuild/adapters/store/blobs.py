@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from blake3 import blake3
 
 from reprobuild.adapters.store import durable
+from reprobuild.adapters.store.hashing import content_problem, digest_hex, new_hasher
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.core.digest import Digest
 from reprobuild.core.tree import File
@@ -24,19 +25,7 @@ CHUNK = 2**20
 IN_MEMORY = 8 * 2**20
 """Content up to this size is hashed before anything is written: what is here costs no write."""
 
-_PARALLEL_FROM = 2**20
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-
-
-def digest_hex(data: bytes | bytearray | memoryview) -> str:
-    """The digest of `data`, on all cores when it is long enough to pay."""
-    threads = blake3.AUTO if len(data) >= _PARALLEL_FROM else 1
-    return blake3(data, max_threads=threads).hexdigest()
-
-
-def new_hasher() -> blake3:
-    """A hasher for long streams, on all cores."""
-    return blake3(max_threads=blake3.AUTO)
 
 
 def missing(kind: str, hex_digest: str) -> ReprobuildError:
@@ -57,24 +46,6 @@ def damaged(kind: str, hex_digest: str, path: str | Path, reason: str) -> Reprob
         path=str(path),
         reason=reason,
     )
-
-
-def content_problem(path: str, hex_digest: str) -> str:
-    """Why a file's content is not what its digest names; empty when it is."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            data = file.read(CHUNK)
-            if len(data) < CHUNK:
-                found = digest_hex(data)
-            else:
-                hasher = new_hasher()
-                while data:
-                    hasher.update(data)
-                    data = file.read(4 * CHUNK)
-                found = hasher.hexdigest()
-    except OSError as error:
-        return f"unreadable: {error.strerror}"
-    return "" if found == hex_digest else f"its content has the digest {found}"
 
 
 class VerifyingReader(io.RawIOBase):

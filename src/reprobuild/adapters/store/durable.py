@@ -12,9 +12,12 @@ import os
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from reprobuild.errors import ReprobuildError
+
+TYPE_CHECKING = False  # as typing has it, without importing that or pathlib: who only reads waits
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EPOCH_NS = 10**9
 """The one mtime of everything that a builder may see: second 1 (0 upsets some archivers)."""

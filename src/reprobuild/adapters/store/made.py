@@ -19,8 +19,8 @@ from pathlib import Path
 from blake3 import blake3
 
 from reprobuild.adapters.store import durable
-from reprobuild.adapters.store.blobs import content_problem
 from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack, MovedError
+from reprobuild.adapters.store.hashing import content_problem
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.digest import Digest

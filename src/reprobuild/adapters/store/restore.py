@@ -14,7 +14,7 @@ from io import FileIO
 from pathlib import Path
 
 from reprobuild.adapters.store import durable
-from reprobuild.adapters.store.blobs import new_hasher
+from reprobuild.adapters.store.hashing import new_hasher
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.verify_report import Known, Problem

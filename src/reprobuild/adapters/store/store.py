@@ -123,10 +123,12 @@ class LocalStore:
         Raises E-OUTPUT-SPECIAL, E-OUTPUT-SIZE (over `limit` bytes), E-OUTPUT-CHANGED and
         E-OUTPUT-READ, each with the path.
         """
-        from reprobuild.adapters.store.capture import Capture
+        from reprobuild.adapters.store.capture import Keeping
+        from reprobuild.adapters.store.taking import Taking
 
         with durable.writing(self.path, f"the tree of {directory}"):
-            return Capture(self._blobs, self._trees, directory, limit).run()
+            taker = Keeping(self._blobs, self._trees)
+            return Digest.from_raw(Taking(str(directory), taker, limit).run())
 
     def materialise(self, tree: Digest) -> Path:
         """The tree as a read-only directory, verified when it is made or first used here."""

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
-from reprobuild.adapters.store.blobs import Blobs
-from reprobuild.adapters.store.capture import Capture
-from reprobuild.adapters.store.trees import Trees
-from reprobuild.core.digest import Digest
-from reprobuild.core.tree import Tree
+from reprobuild.adapters.store.taking import Taker, Taking
+
+TYPE_CHECKING = False  # as typing has it, without importing that: a process that hashes is short
+if TYPE_CHECKING:
+    from reprobuild.core.digest import Digest
 
 
-def tree_digest(directory: Path) -> Digest:
-    """What `ContentStore.capture` would return for `directory`; writes nothing.
+def tree_digest_hex(directory: str | os.PathLike[str]) -> str:
+    """What `ContentStore.capture` would return for `directory`, as hex digits; writes nothing.
 
     Raises E-OUTPUT-SPECIAL, E-OUTPUT-CHANGED and E-OUTPUT-READ, each with the path.
     """
-    return Capture(_EveryBlob(), _EveryTree(), directory, 2**62).run()
+    return Taking(os.fspath(directory), Taker()).run().hex()
 
 
-class _EveryBlob(Blobs):
-    """Claims to have all content, so that none is written."""
+def tree_digest(directory: str | os.PathLike[str]) -> Digest:
+    """The same as a digest."""
+    from reprobuild.core.digest import Digest
 
-    def __init__(self) -> None:
-        pass
-
-    def present(self, hex_digest: str, executable: bool, size: int) -> bool:
-        return True
-
-    def holds(self, hex_digest: str, executable: bool, size: int) -> bool:
-        return True
-
-
-class _EveryTree(Trees):
-    """Names nodes and forgets them."""
-
-    def __init__(self) -> None:
-        pass
-
-    def add(self, tree: Tree) -> Digest:
-        return tree.digest
+    return Digest(tree_digest_hex(directory))

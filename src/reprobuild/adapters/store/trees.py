@@ -63,7 +63,11 @@ class Trees:
 
     def add(self, tree: Tree) -> Digest:
         """Stores a node whose references are known to be here; its digest."""
-        data = tree.encode()
+        children = tuple(e.digest.hex for _, e in tree.entries if isinstance(e, Directory))
+        return self.add_node(tree.encode(), children)
+
+    def add_node(self, data: bytes, children: tuple[str, ...]) -> Digest:
+        """The same for a node's bytes; `children` are the digests of the nodes it refers to."""
         digest = tagged(DOMAIN, data)
         if self.contains(digest.hex):
             self._confirm(digest, data)
@@ -79,7 +83,6 @@ class Trees:
         except BaseException:
             durable.forget(path)
             raise
-        children = tuple(e.digest.hex for _, e in tree.entries if isinstance(e, Directory))
         self._staging.add_tree(digest.hex, path, children)
         return digest
 

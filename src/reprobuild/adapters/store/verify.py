@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from reprobuild.adapters.store import durable
-from reprobuild.adapters.store.blobs import content_problem
+from reprobuild.adapters.store.hashing import content_problem
 from reprobuild.adapters.store.info import listing
 from reprobuild.adapters.store.layout import BESIDE, DIRECTORIES, QUARANTINE, Layout
 from reprobuild.adapters.store.names import root_name
@@ -248,6 +248,9 @@ def _roots(home: str, report: Report, known: Known) -> None:
         name = root_name(entry.name)
         try:
             keep = parse_keep(name, Path(entry.path).read_bytes())
+        except FileNotFoundError:  # somebody removed it meanwhile
+            report.roots -= 1
+            continue
         except OSError as error:
             reason = f"unreadable: {error.strerror}"
             report.problems.append(Problem("damaged", f"root {name}", entry.path, reason))

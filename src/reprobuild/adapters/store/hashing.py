@@ -1,0 +1,77 @@
+"""BLAKE3 over bytes and files: how many threads, and in pieces of which size.
+
+A file is read in pieces that stay in a core's own cache until they are hashed: 256 KiB take half
+the time of 4 MiB on a core with 512 KiB, and all the vector units are busy from 16 KiB on. Many
+files are spread over the cores by whoever walks them, which costs no coordination within one; only
+a long stream is hashed by all cores at once. Imports nothing that takes time: a process that only
+hashes is short.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from blake3 import blake3
+
+PIECE = 2**18
+"""What a file is read by, in bytes."""
+
+_LONG = 2**25
+"""From so many bytes on a single file is worth all cores, in pieces of `_WIDE`."""
+_WIDE = 2**22
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_PARALLEL_FROM = 2**20
+
+
+def digest_hex(data: bytes | bytearray | memoryview) -> str:
+    """The digest of `data`, on all cores when it is long enough to pay."""
+    threads = blake3.AUTO if len(data) >= _PARALLEL_FROM else 1
+    return blake3(data, max_threads=threads).hexdigest()
+
+
+def new_hasher() -> blake3:
+    """A hasher for long streams, on all cores."""
+    return blake3(max_threads=blake3.AUTO)
+
+
+class _Room(threading.local):
+    """A thread's own room for a piece: fresh memory for each file costs more than reading it."""
+
+    def __init__(self) -> None:
+        self.piece = memoryview(bytearray(PIECE))
+
+
+_room = _Room()
+
+
+def read_and_hash(fd: int, size: int) -> tuple[bytes, int]:
+    """The digest of what `fd` yields to its end, and its length in bytes; raises OSError.
+
+    `size` is what it is expected to be, and decides how it is read alone.
+    """
+    if size < _LONG:
+        hasher, piece = blake3(), _room.piece
+    else:
+        hasher, piece = new_hasher(), memoryview(bytearray(_WIDE))
+    total = 0
+    while count := os.readv(fd, [piece]):
+        hasher.update(piece[:count])
+        total += count
+    return hasher.digest(), total
+
+
+def content_problem(path: str, hex_digest: str, size: int = -1) -> str:
+    """Why a file's content is not what its digest names; empty when it is.
+
+    `size`, in bytes, is a hint that spares a look.
+    """
+    try:
+        fd = os.open(path, _READ)
+        try:
+            found = read_and_hash(fd, os.fstat(fd).st_size if size < 0 else size)[0].hex()
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+    return "" if found == hex_digest else f"its content has the digest {found}"

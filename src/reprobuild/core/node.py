@@ -1,0 +1,48 @@
+"""The bytes of a directory node (tree.py says what they are), without objects.
+
+Who walks a million files has no use for one of each kind of entry; everybody else uses `Tree`.
+"""
+
+from __future__ import annotations
+
+DOMAIN = "reprobuild/tree/v0"
+PREFIX = DOMAIN.encode() + b"\0"
+"""What is hashed before a node's bytes."""
+MAX_NAME = 255
+MAX_TARGET = 4095
+MAX_SIZE = 2**63
+MAX_DEPTH = 512
+"""Levels of directories below a tree's root. A name of 8 bytes at each makes a path longer than
+the 4,096 bytes that Linux takes; deeper trees only serve to exhaust who walks them."""
+
+
+def name_is_allowed(name: bytes) -> bool:
+    """Whether `name` can stand as one path component on Linux."""
+    return not (
+        not name or name in (b".", b"..") or b"/" in name or b"\0" in name or len(name) > MAX_NAME
+    )
+
+
+def target_is_allowed(target: bytes) -> bool:
+    """Whether a symbolic link can lead there."""
+    return bool(target) and b"\0" not in target and len(target) <= MAX_TARGET
+
+
+def file(name: bytes, digest: bytes, size: int, executable: bool) -> bytes:
+    """A file's entry; `digest` are the 32 bytes of its content's digest."""
+    return b"%b%b\0%b%b" % (b"x" if executable else b"f", name, digest, size.to_bytes(8, "big"))
+
+
+def directory(name: bytes, digest: bytes) -> bytes:
+    """A subdirectory's entry; `digest` are the 32 bytes of its node's digest."""
+    return b"d%b\0%b" % (name, digest)
+
+
+def link(name: bytes, target: bytes) -> bytes:
+    """A symbolic link's entry."""
+    return b"l%b\0%b%b" % (name, len(target).to_bytes(4, "big"), target)
+
+
+def join(entries: dict[bytes, bytes]) -> bytes:
+    """A node's bytes, of its entries by name."""
+    return b"".join([entries[name] for name in sorted(entries)])
