@@ -51,6 +51,7 @@ class GitRepository:
         self._merges: dict[tuple[GitOid, GitOid], MergeOutcome] = {}
         self._few: dict[tuple[GitOid, GitOid], tuple[Change, ...]] = {}
         self._contents = ContentMerges(scratch)
+        self._supplied: set[GitOid] = set()
 
     def run(
         self, *argv: str, stdin: bytes = b"", ok: Sequence[int] = (0,), index: bool = False
@@ -304,9 +305,12 @@ class GitRepository:
     def _need(self, blobs: Iterable[GitOid]) -> None:
         if self._supply is None:
             return
-        absent = self.absent(dict.fromkeys(blobs))
+        wanted = {b: None for b in blobs if b not in self._supplied}
+        absent = self.absent(wanted) if wanted else []
         if absent:
             self._supply(absent)
+        if len(wanted) <= _FEW:
+            self._supplied |= wanted.keys()
 
     def absent(self, oids: Iterable[GitOid]) -> list[GitOid]:
         """Which objects are not at hand."""
