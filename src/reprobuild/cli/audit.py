@@ -31,7 +31,7 @@ def audit(app: App, manifest: Path, pulls_json: Path | None, write: bool) -> int
 
     The forge is asked with GITHUB_TOKEN or GH_TOKEN where one is set. Exits 1 on refusal.
     """
-    from reprobuild.cli.dropin import read_document, write_errors
+    from reprobuild.cli.files import read_document, write_errors
     from reprobuild.core.integration.audit import audit as compare
     from reprobuild.core.integration.audit import (
         parse_classified,

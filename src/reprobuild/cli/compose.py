@@ -34,7 +34,7 @@ def compose(app: App, manifest: Path, output_dir: Path) -> None:
 
     Exits 2 when the manifest, a head or a patch is refused; then no lock is written.
     """
-    from reprobuild.cli.dropin import read_document, write_errors
+    from reprobuild.cli.files import read_document, write_errors
     from reprobuild.core.integration.manifest import parse_manifest
     from reprobuild.engine.compose import compose as run
 

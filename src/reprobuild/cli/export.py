@@ -133,15 +133,13 @@ def _git(app: App, graph: Graph, drvs: list[Any]) -> dict[str, Digest]:
 
 
 def _held(app: App, inventory: str | None) -> Held | None:
+    from reprobuild.cli.files import read_document
     from reprobuild.core.bundle.inventory import decode_inventory
     from reprobuild.engine.inventory import what_is_held
 
     if inventory is None:
         return None
-    try:
-        data = Path(inventory).read_bytes()
-    except OSError as error:
-        raise ReprobuildError("E-USAGE", f"cannot read {inventory}: {error.strerror}") from error
+    data = read_document(Path(inventory), "E-USAGE")
     found = decode_inventory(_raw(data))
     app.bundles.check_inventory(found, app.bundles.signed_by)
     return what_is_held(app.store, found.closures, found.trees)

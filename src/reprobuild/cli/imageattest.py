@@ -67,6 +67,8 @@ def _observed(app: App, image: Side) -> Observed:
 
 def read_files(paths: Sequence[Path]) -> list[Attachment]:
     """Attestation files, of the kind that their names end in; raises E-KEY for another."""
+    from reprobuild.cli.files import read_document
+
     out = []
     for path in paths:
         kinds = [kind for ending, kind in ENDINGS.items() if path.name.endswith(ending)]
@@ -77,12 +79,7 @@ def read_files(paths: Sequence[Path]) -> list[Attachment]:
                 hint=f"names end in {', '.join(ENDINGS)}",
                 file=str(path),
             )
-        try:
-            out.append(Attachment(path.name, kinds[0], path.read_bytes()))
-        except OSError as error:
-            raise ReprobuildError(
-                "E-KEY", f"{path} cannot be read: {error.strerror}", file=str(path)
-            ) from error
+        out.append(Attachment(path.name, kinds[0], read_document(path, "E-KEY", limit=2**28)))
     return out
 
 

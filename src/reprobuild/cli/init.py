@@ -95,7 +95,7 @@ def _gather(
     forge: str,
     output_name: str,
 ) -> Imported:
-    from reprobuild.cli.dropin import read_document
+    from reprobuild.cli.files import read_document
     from reprobuild.core.derivation import check_component_name
     from reprobuild.core.integration.contract import parse_contract
     from reprobuild.core.integration.imported import (

@@ -103,7 +103,7 @@ def integrate(
 
 
 def _replay(app: App, lock_file: Path, repository: Path, analyze: bool, svg: Path | None) -> int:
-    from reprobuild.cli.dropin import read_document
+    from reprobuild.cli.files import read_document
     from reprobuild.cli.integrating import print_map
     from reprobuild.core.integration.upstream import parse_lock
     from reprobuild.engine.compose import replay_lock

@@ -263,7 +263,7 @@ def _answers(texts: Sequence[str]) -> dict[str, Path | None]:
 def print_map(app: App, found: StackMap, title: str, svg: Path | None) -> int:
     """Prints a stack's map, and draws it where that is wanted."""
     if svg is not None:
-        from reprobuild.cli.dropin import write_errors
+        from reprobuild.cli.files import write_errors
         from reprobuild.core.integration.drawing import algebra_svg
 
         with write_errors(svg):

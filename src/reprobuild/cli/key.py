@@ -82,15 +82,9 @@ def rotate(app: App, /, name: str) -> None:
 
 
 def _trust_rotated(app: App, file: Path) -> None:
-    from reprobuild.errors import ReprobuildError
+    from reprobuild.cli.files import read_document
 
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise ReprobuildError(
-            "E-KEY", f"{file} cannot be read: {error.strerror}", file=str(file)
-        ) from error
-    made = app.keyring.trust_rotated(data)
+    made = app.keyring.trust_rotated(read_document(file, "E-KEY"))
     lines = [f"{k.id}  {k.name}  trusted" for k in made] or ["all of them are believed already"]
     _print(app, {"keys": [_document(k) for k in made]}, lines)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprobuild.cli.dropin import write_errors
+from reprobuild.cli.files import write_errors
 from reprobuild.cli.options import in_flake, installable_argument
 from reprobuild.cli.releasing import documents
 from reprobuild.errors import ReprobuildError

@@ -183,11 +183,16 @@ def _file(app: App, text: str, path: Path) -> Side:
 
 
 def _is_json(path: Path) -> bool:
+    if not path.is_file():
+        raise ReprobuildError(
+            "E-RELEASE-SIDE", f"cannot read {path}: it is no plain file", file=str(path)
+        )
     with path.open("rb") as file:
         return file.read(64).lstrip().startswith(b"{")
 
 
 def _locks(text: str, paths: list[Path]) -> Side:
+    from reprobuild.cli.files import read_document
     from reprobuild.core.diff.read import upstream_side
     from reprobuild.core.integration.upstream import parse_lock
 
@@ -195,7 +200,9 @@ def _locks(text: str, paths: list[Path]) -> Side:
         raise ReprobuildError(
             "E-RELEASE-SIDE", f"{text}: a directory without a layout or locks", side=text
         )
-    return upstream_side(text, [parse_lock(p.read_bytes(), p.name) for p in paths])
+    return upstream_side(
+        text, [parse_lock(read_document(p, "E-RELEASE-SIDE"), p.name) for p in paths]
+    )
 
 
 def _layout(app: App, text: str, path: Path) -> Side:

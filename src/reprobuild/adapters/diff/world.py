@@ -11,6 +11,7 @@ from io import SEEK_END
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reprobuild.adapters.regular import open_regular
 from reprobuild.core.diff.read import environment, image_of, serving, side_error
 from reprobuild.core.diff.side import ComponentSide, ImageSide, LayerSide
 from reprobuild.core.digest import Digest, GitOid
@@ -46,7 +47,7 @@ MAX_DOCUMENT = 64 * 2**20
 def is_bundle(path: Path) -> bool:
     """Whether a file ends as bundles do (docs/format-bundle.md)."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(-96, SEEK_END)
             return file.read(16).startswith(b"reprobuild-bdl-")
     except OSError:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reprobuild.adapters.regular import read_regular
 from reprobuild.core.publickey import PublicKey, key_id
 from reprobuild.core.rotation import DOMAIN, Rotation, leading_to, parse, render, vouched
 from reprobuild.errors import ReprobuildError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 DEFAULT = "default"
+_LARGEST_KEY = 2**16  # bytes
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
 
@@ -306,7 +308,7 @@ def read_public(path: Path) -> bytes:
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     try:
-        found = load_pem_public_key(path.read_bytes())
+        found = load_pem_public_key(read_regular(path, _LARGEST_KEY))
     except OSError as error:
         raise ReprobuildError(
             "E-KEY", f"{path} cannot be read: {error.strerror}", file=str(path)
