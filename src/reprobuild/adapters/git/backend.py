@@ -50,6 +50,7 @@ class GitRepository:
         self._commits: dict[GitOid, Commit] = {}
         self._merges: dict[tuple[GitOid, GitOid], MergeOutcome] = {}
         self._few: dict[tuple[GitOid, GitOid], tuple[Change, ...]] = {}
+        self._kept = 0
         self._contents = ContentMerges(scratch)
         self._supplied: set[GitOid] = set()
 
@@ -103,8 +104,10 @@ class GitRepository:
             known = tuple(islice(self.changes(old, new), _FEW + 1))
             if len(known) > _FEW:
                 return None
-            if sum(map(len, self._few.values())) > _KEPT:
+            self._kept += len(known) + 1
+            if self._kept > _KEPT:
                 self._few.clear()
+                self._kept = len(known) + 1
             self._few[old, new] = known
         return known
 
