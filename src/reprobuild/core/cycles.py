@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from reprobuild.core.component import Component, CudaModuleStep, Step
@@ -23,19 +24,20 @@ def cycle_problems(flake: Flake, components: Mapping[str, Component]) -> list[Pr
     All references must lead somewhere. A step without a toolchain of its own uses its output's,
     so the graph is looked at once for each output.
     """
-    own = _cycle(flake, components, None)
+    parts = _parts(flake, components)
+    own = _cycle(flake, parts, None)
     if own is not None:
         return [own]
     problems: list[Problem] = []
     for name, output in flake.outputs.items():
         default = default_toolchain(flake, output)
         if default is None:
-            problems += _lacking(flake, components, name)
+            problems += _lacking(flake, components, parts, name)
             continue
-        found = _cycle(flake, components, default, name)
+        found = _cycle(flake, parts, default, name)
         if found is not None:
             return [found]
-        problems += _without_cuda(flake, components, name, default)
+        problems += _without_cuda(flake, components, parts, name, default)
     return problems
 
 
@@ -57,8 +59,21 @@ def _node(ref: Ref, component: str) -> str:
     return ""
 
 
-def _graph(flake: Flake, components: Mapping[str, Component], default: str | None) -> Graph:
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the graphs of all outputs have in common, and the steps that differ in them.
+
+    `waiting` are the steps that run in the toolchain of their output, by their node: whether they
+    want its CUDA as well.
+    """
+
+    graph: Graph
+    waiting: Mapping[str, bool]
+
+
+def _parts(flake: Flake, components: Mapping[str, Component]) -> _Parts:
     graph: Graph = {}
+    waiting: dict[str, bool] = {}
     for name, toolchain in flake.toolchains.items():
         for part, ref in (("root", toolchain.root), ("cuda", toolchain.cuda)):
             if ref is not None:
@@ -68,22 +83,34 @@ def _graph(flake: Flake, components: Mapping[str, Component], default: str | Non
         places = component.image.place if component.image else ()
         graph[f"layers.{name}"] = [_node(place.source, name) for place in places]
         for step_name, step in component.steps.items():
-            edges = [_node(ref, name) for _, ref, _ in uses(step)]
-            chosen = getattr(step, "toolchain", None) or (
-                default if needs_toolchain(step) else None
-            )
+            node = f"components.{name}.{step_name}"
+            graph[node] = [_node(ref, name) for _, ref, _ in uses(step)]
+            chosen = getattr(step, "toolchain", None)
             if chosen is not None:
-                edges.append(f"toolchains.{chosen}.root")
-                if isinstance(step, CudaModuleStep):
-                    edges.append(f"toolchains.{chosen}.cuda")
-            graph[f"components.{name}.{step_name}"] = edges
-    return {node: [edge for edge in edges if edge in graph] for node, edges in graph.items()}
+                graph[node] += _toolchain(chosen, cuda=isinstance(step, CudaModuleStep))
+            elif needs_toolchain(step):
+                waiting[node] = isinstance(step, CudaModuleStep)
+    for node, edges in graph.items():
+        graph[node] = [edge for edge in edges if edge in graph]
+    return _Parts(graph, waiting)
 
 
-def _cycle(
-    flake: Flake, components: Mapping[str, Component], default: str | None, output: str = ""
-) -> Problem | None:
-    graph = _graph(flake, components, default)
+def _toolchain(name: str, *, cuda: bool) -> list[str]:
+    return [f"toolchains.{name}.{part}" for part in (("root", "cuda") if cuda else ("root",))]
+
+
+def _graph(parts: _Parts, default: str | None) -> Graph:
+    """The graph where the steps that name no toolchain are built with `default`."""
+    if default is None:
+        return parts.graph
+    graph = dict(parts.graph)
+    for node, cuda in parts.waiting.items():
+        graph[node] = graph[node] + [e for e in _toolchain(default, cuda=cuda) if e in graph]
+    return graph
+
+
+def _cycle(flake: Flake, parts: _Parts, default: str | None, output: str = "") -> Problem | None:
+    graph = _graph(parts, default)
     if output:
         graph = _reachable(graph, flake.outputs[output])
     try:
@@ -124,16 +151,22 @@ def _at(node: str, message: str) -> Problem:
 
 
 def _steps_of(
-    flake: Flake, components: Mapping[str, Component], output: str, default: str | None
+    flake: Flake,
+    components: Mapping[str, Component],
+    parts: _Parts,
+    output: str,
+    default: str | None,
 ) -> Iterator[tuple[str, Step]]:
-    for node in sorted(_reachable(_graph(flake, components, default), flake.outputs[output])):
+    for node in sorted(_reachable(_graph(parts, default), flake.outputs[output])):
         scope, name, *rest = node.split(".")
         if scope == "components" and rest:
             yield node, components[name].steps[rest[0]]
 
 
-def _lacking(flake: Flake, components: Mapping[str, Component], output: str) -> Iterator[Problem]:
-    for node, step in _steps_of(flake, components, output, None):
+def _lacking(
+    flake: Flake, components: Mapping[str, Component], parts: _Parts, output: str
+) -> Iterator[Problem]:
+    for node, step in _steps_of(flake, components, parts, output, None):
         if needs_toolchain(step):
             yield _at(
                 node,
@@ -143,11 +176,15 @@ def _lacking(flake: Flake, components: Mapping[str, Component], output: str) -> 
 
 
 def _without_cuda(
-    flake: Flake, components: Mapping[str, Component], output: str, default: str
+    flake: Flake,
+    components: Mapping[str, Component],
+    parts: _Parts,
+    output: str,
+    default: str,
 ) -> Iterator[Problem]:
     if flake.toolchains[default].cuda is not None:
         return
-    for node, step in _steps_of(flake, components, output, default):
+    for node, step in _steps_of(flake, components, parts, output, default):
         if isinstance(step, CudaModuleStep) and step.toolchain is None:
             yield _at(
                 node,

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from reprobuild.core.digest import Digest, GitOid, Sha256, document_digest
-from reprobuild.core.encoding import Value
+from reprobuild.core.digest import Digest, GitOid, Sha256, document_digest, tagged
+from reprobuild.core.encoding import Value, encode
 from reprobuild.errors import ReprobuildError
 
 DERIVATION_DOMAIN = "reprobuild/derivation/v0"
@@ -204,8 +204,13 @@ class Derivation:
     @property
     def digest(self) -> Digest:
         """The drv digest."""
+        return self.named()[0]
+
+    def named(self) -> tuple[Digest, bytes]:
+        """The drv digest, and the canonical document that it is taken over."""
+        text = encode(self.document())
         domain = FIXED_DOMAIN if self.fixed is not None else DERIVATION_DOMAIN
-        return document_digest(domain, self.document())
+        return tagged(domain, text), text
 
     def action(self, inputs: Mapping[str, InputContent], interpreter: str) -> Digest:
         """The action digest.

@@ -22,6 +22,8 @@ Value = None | bool | int | str | Sequence["Value"] | Mapping[str, "Value"]
 
 MAX_INTEGER = 2**53 - 1
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
 
 def _check(value: object, path: str) -> None:
     if value is None or value is True or value is False:
@@ -77,7 +79,7 @@ def encode(value: Value) -> bytes:
     """
     if not _plain(value):
         _check(value, "$")
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = _ENCODER.encode(value)
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:

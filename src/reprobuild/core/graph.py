@@ -17,16 +17,24 @@ class Graph:
     """
 
     nodes: dict[Digest, Derivation] = field(default_factory=dict)
+    _texts: dict[Digest, bytes] = field(default_factory=dict, repr=False, compare=False)
+    """The documents as they were encoded to be hashed: the store wants them next."""
 
     def add(self, derivation: Derivation) -> Digest:
         """Adds a derivation whose inputs are here already; its digest."""
-        digest = derivation.digest
+        digest, text = derivation.named()
         if digest not in self.nodes:
             for entry in derivation.inputs:
                 if entry.drv not in self.nodes:
                     raise KeyError(f"{derivation.name} refers to {entry.drv}, which is not here")
             self.nodes[digest] = derivation
+            self._texts[digest] = text
         return digest
+
+    def document(self, digest: Digest) -> bytes:
+        """The canonical document of a derivation that is here."""
+        text = self._texts.get(digest)
+        return text if text is not None else self.nodes[digest].named()[1]
 
     def closure(self, targets: Iterable[Digest]) -> set[Digest]:
         """Everything the targets need, themselves included."""
@@ -73,6 +81,4 @@ class Graph:
 
 def documents(graph: Graph, digests: Iterable[Digest]) -> Mapping[Digest, bytes]:
     """Canonical derivation documents, for the store."""
-    from reprobuild.core.encoding import encode
-
-    return {digest: encode(graph.nodes[digest].document()) for digest in digests}
+    return {digest: graph.document(digest) for digest in digests}

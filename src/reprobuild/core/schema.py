@@ -152,6 +152,8 @@ class Model(BaseModel):
         validate_by_name=True,  # in code; files are read with by_name=False
         alias_generator=_alias,
         arbitrary_types_allowed=True,
+        # Each model would be built once for itself and once in every model that holds it.
+        defer_build=True,
     )
 
 

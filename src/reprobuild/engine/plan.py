@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 
 from reprobuild.core.derivation import Derivation, Isolation
 from reprobuild.core.digest import Digest
@@ -109,11 +110,14 @@ def _settled(record: Record, content: ContentStore, catalog: Catalog, wish: Isol
     )
 
 
+_BY_HEX = attrgetter("hex")  # the order of digests, without a comparison in Python for each pair
+
+
 def _order(graph: Graph, found: dict[Digest, Record | None]) -> list[Digest]:
     """Inputs before what needs them; ties by digest. Depth first, so that it is linear."""
     order: list[Digest] = []
     done: set[Digest] = set()
-    for start in sorted(found):
+    for start in sorted(found, key=_BY_HEX):
         stack: list[tuple[Digest, bool]] = [(start, False)]
         while stack:
             drv, left = stack.pop()
@@ -126,7 +130,7 @@ def _order(graph: Graph, found: dict[Digest, Record | None]) -> list[Digest]:
             stack.append((drv, True))
             if found[drv] is None:
                 needs = {entry.drv for entry in graph.nodes[drv].inputs}
-                stack.extend((need, False) for need in sorted(needs, reverse=True))
+                stack.extend((need, False) for need in sorted(needs, key=_BY_HEX, reverse=True))
     return order
 
 

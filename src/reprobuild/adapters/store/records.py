@@ -8,6 +8,7 @@ from pathlib import Path
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.blobs import damaged, missing
+from reprobuild.adapters.store.paths import sharded
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.derivation import DERIVATION_DOMAIN, FIXED_DOMAIN
@@ -23,6 +24,7 @@ class Records:
         self._staging = staging
         self._trees = trees
         self._layout = staging.layout
+        self._home = str(staging.layout.root)
 
     # -- records -------------------------------------------------------------------------------
 
@@ -102,7 +104,7 @@ class Records:
     def chosen(self, drv: Digest) -> Record | None:
         """The record last chosen for a derivation; None when there is no usable memo."""
         try:
-            with open(self._layout.chosen(drv.hex), "rb") as file:
+            with open(sharded(self._home, "chosen", drv.hex), "rb") as file:
                 text = file.read(200)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -138,13 +140,13 @@ class Records:
 
     def add_derivations(self, documents: Mapping[Digest, bytes]) -> None:
         """Stores derivation documents, durable on return; E-DERIVATION for a wrong digest."""
-        new: list[tuple[str, Path]] = []
-        shards: set[Path] = set()
+        new: list[tuple[str, str]] = []
+        shards: set[str] = set()
         with durable.writing(self._layout.root, "derivations"):
             try:
                 for drv, data in documents.items():
-                    target = Path(self._layout.drv(drv.hex))
-                    shards.add(target.parent)
+                    target = self._layout.drv(drv.hex)
+                    shards.add(target[: target.rindex("/")])
                     if os.path.lexists(target):
                         continue
                     if not is_derivation(drv, data):
@@ -154,17 +156,18 @@ class Records:
                     new.append((self._stage(data), target))
                 self._name(new)
                 if shards:
-                    shards.add(self._layout.directory("drvs"))
-                durable.sync_paths(sorted(map(str, shards)), self._staging.root_fd)
+                    shards.add(f"{self._home}/drvs")
+                durable.sync_paths(sorted(shards), self._staging.root_fd)
             except (OSError, ReprobuildError):
                 for temporary, _ in new:
                     durable.forget(temporary)
                 raise
 
-    def _name(self, new: Sequence[tuple[str, Path]]) -> None:
+    def _name(self, new: Sequence[tuple[str, str]]) -> None:
         durable.sync_paths([temporary for temporary, _ in new], self._staging.root_fd)
+        for shard in sorted({target[: target.rindex("/")] for _, target in new}):
+            durable.ensure_directory(Path(shard))
         for temporary, target in new:
-            durable.ensure_directory(target.parent)
             if not durable.rename_new(temporary, target):
                 durable.unlink(temporary)
 

@@ -16,6 +16,12 @@ from reprobuild.core.problem import shown
 from reprobuild.errors import ReprobuildError
 
 MAX_BYTES = 4 * 1024 * 1024
+_DEEP = re.compile(
+    # Sixteen bare parts in a row, or a dot beside a quote: no longer key lacks both. Every part
+    # is tried at its beginning alone, so that a long line takes no longer than it is.
+    rf"(?:(?<![A-Za-z0-9_-])[A-Za-z0-9_-]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}"
+    r"|[\"'][ \t]*\.|\.[ \t]*[\"']"
+)
 _CONFLICT = re.compile(r"^(?:<{7}|={7}|>{7})(?: |$)", re.MULTILINE)
 _REASONS = {  # tomllib's words, where they are of little help
     "Illegal character '\\n'": "a string is not closed before the end of the line",
@@ -124,7 +130,7 @@ def _decode(raw: bytes, name: str, code: str) -> str:
 
 
 def _parse(text: str, name: str, code: str) -> dict[str, Any]:
-    if any(line.count(".") >= MAX_KEY_PARTS for line in text.split("\n")):
+    if any(line.count(".") >= MAX_KEY_PARTS and _DEEP.search(line) for line in text.split("\n")):
         deep = scan(text).too_deep
         if deep is not None:
             raise _error(code, name, deep, f"a key has more than {MAX_KEY_PARTS} parts")
