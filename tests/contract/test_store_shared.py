@@ -15,6 +15,7 @@ import pytest
 from reprobuild.adapters.store.lockcheck import file_system, require_locks
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.digest import Digest
+from reprobuild.core.tree import File
 from support.localworld import realize, small_graph
 from support.stores import flip, keep, put, recorded, refused, tree_of
 
@@ -142,6 +143,31 @@ def _use(store: LocalStore, notes: Path, word: str = "") -> None:
         store.materialise(tree_of(store, f"rubbish {word}"))
         store.barrier()
     realize(store, small_graph(), notes, jobs=1)
+
+
+def test_what_another_account_stored_is_read(shared: Path) -> None:
+    """Only an owner may read without moving a file's access time."""
+    place = shared / "store"
+
+    def add() -> None:
+        with LocalStore.open(place, create=True) as store:
+            keep(store, "root", recorded(store, "r", tree_of(store, "one", "two")))
+
+    def read() -> None:
+        with LocalStore.open(place) as store:
+            files = [File(Digest.of(word), len(word)) for word in (b"one", b"two")]
+            assert [store.read_blob(file) for file in files] == [b"one", b"two"]
+
+    found = [as_user(FIRST, add), as_user(SECOND, read), as_user(FIRST, read)]
+    assert found == ["", "", ""]
+
+
+def test_a_read_leaves_the_access_time(shared: Path) -> None:
+    with LocalStore.open(shared / "store", create=True) as store:
+        keep(store, "root", recorded(store, "r", tree_of(store, "one")))
+        (path,) = (shared / "store/blobs").glob(f"*/{Digest.of(b'one').hex}")
+        assert store.read_blob(File(Digest.of(b"one"), 3)) == b"one"
+        assert path.stat().st_atime_ns == path.stat().st_mtime_ns
 
 
 def test_two_accounts_share_a_store(shared: Path) -> None:

@@ -26,6 +26,9 @@ IN_MEMORY = 8 * 2**20
 """Content up to this size is hashed before anything is written: what is here costs no write."""
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_QUIETLY = _READ | os.O_NOATIME
+"""Leaves the access time: since every blob's is the constant, the first read of each would write
+its inode (5 % of what it takes to put 50,000 small files into a layer). For the owner alone."""
 
 
 def missing(kind: str, hex_digest: str) -> ReprobuildError:
@@ -107,6 +110,7 @@ class Blobs:
         self._staging = staging
         self._layout = staging.layout
         self._confirmed: set[str] = set()
+        self._read = _QUIETLY
 
     def present(self, hex_digest: str, executable: bool, size: int) -> bool:
         """Whether the blob is here; raises E-STORE-DAMAGED for another size or content.
@@ -173,8 +177,10 @@ class Blobs:
         hex_digest, size = file.digest.hex, file.size
         path = self._layout.blob(hex_digest, file.executable)
         try:
-            fd = os.open(path, _READ)
-        except OSError:  # staged, there in the other mode only, or not at all
+            fd = os.open(path, self._read)
+        except OSError as error:  # staged, there in the other mode only, or not at all
+            if error.errno == errno.EPERM:
+                self._read = _READ  # another user's, and so will be the others
             fd, path = self.open_fd(hex_digest)
         try:
             data = os.read(fd, size + 1)
