@@ -3,10 +3,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import itertools
 import random
 import tarfile
+import threading
 import tracemalloc
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -15,14 +17,14 @@ import pytest
 from fakes.memory_store import MemoryStore
 from reprobuild.adapters.oci import gzipstream
 from reprobuild.adapters.oci.gzipstream import MEMBER, check_compressor, gzip_stream, members
-from reprobuild.adapters.oci.streams import PieceReader
+from reprobuild.adapters.oci.streams import PieceReader, ahead
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value, decode
 from reprobuild.core.tree import File
 from reprobuild.errors import ReprobuildError
 from support.archives import tar_entry
 from support.images import foreign_image, layer
-from support.trees import Given, listing
+from support.trees import Given, listing, make
 
 
 @pytest.fixture
@@ -330,6 +332,71 @@ def test_the_reader_reads_exactly() -> None:
     assert [reader.read(n) for n in (1, 3, 0, 100, 1)] == [b"a", b"bcd", b"", b"efg", b""]
     assert reader.size == 7
     assert reader.sha256.hexdigest() == hashlib.sha256(b"abcdefg").hexdigest()
+
+
+def test_what_is_made_ahead_comes_in_order_and_errors_in_their_place() -> None:
+    assert list(ahead(iter([b"%d" % n for n in range(500)]))) == [b"%d" % n for n in range(500)]
+    assert list(ahead(iter([]))) == []
+
+    def broken() -> Iterator[bytes]:
+        yield b"1"
+        yield b"2"
+        raise ReprobuildError("E-IMAGE", "the source broke off")
+
+    made = ahead(broken())
+    assert [next(made), next(made)] == [b"1", b"2"]
+    with pytest.raises(ReprobuildError, match="broke off"):
+        next(made)
+
+
+def test_who_stops_early_ends_what_is_made_ahead() -> None:
+    log: list[int | str] = []
+
+    def endless() -> Iterator[bytes]:
+        try:
+            for number in itertools.count():
+                log.append(number)
+                yield b"x"
+        finally:
+            log.append("closed")
+
+    before = threading.active_count()
+    made = ahead(endless(), 3)
+    assert next(made) == b"x"
+    cast(Generator[bytes], made).close()
+    assert threading.active_count() == before
+    assert log[-1] == "closed"
+    assert len(log) <= 1 + 1 + 3 + 1  # taken, waiting, in hand
+
+
+@pytest.mark.parametrize("compression", ["gzip", "none", "zstd"])
+def test_a_store_that_fails_leaves_no_thread(tmp_path: Path, compression: str) -> None:
+    """Full when the first bytes come, and damaged at the last: nothing goes on behind it."""
+    from reprobuild.adapters.builders.layer import pack
+    from reprobuild.adapters.oci.tarstream import Overrides
+
+    class Full(MemoryStore):
+        def add_blob(self, source: BinaryIO, *, executable: bool = False, size: int = -1) -> File:
+            if not isinstance(source, PieceReader):
+                return super().add_blob(source, executable=executable, size=size)
+            source.read(1)
+            raise ReprobuildError("E-STORE-WRITE", "no room")
+
+    class Damaged(MemoryStore):
+        def read_blob(self, file: File) -> bytes:
+            if file.size == 5:
+                raise ReprobuildError("E-STORE-DAMAGED", "not what it was")
+            return super().read_blob(file)
+
+    for kind, code in ((Full, "E-STORE-WRITE"), (Damaged, "E-STORE-DAMAGED")):
+        store = kind(tmp_path / kind.__name__)
+        files = {f"{n:03}": random.Random(n).randbytes(60_000) for n in range(200)}
+        tree = make(store, {**files, "last": b"12345"})
+        before = threading.active_count()
+        with pytest.raises(ReprobuildError) as error:
+            pack(store, tree, Overrides(1), compression, 1)
+        assert error.value.code == code
+        assert threading.active_count() == before
 
 
 class Zeros(MemoryStore):

@@ -34,7 +34,7 @@ from reprobuild.adapters.builders.globs import Selection
 from reprobuild.adapters.builders.params import Params, numbered
 from reprobuild.adapters.builders.placement import Placement
 from reprobuild.adapters.oci.gzipstream import check_compressor, gzip_stream
-from reprobuild.adapters.oci.streams import Measure, PieceReader
+from reprobuild.adapters.oci.streams import Measure, PieceReader, ahead, close
 from reprobuild.adapters.oci.tarstream import Overrides, tar_pieces
 from reprobuild.adapters.oci.zstdstream import check_zstd, zstd_stream
 from reprobuild.core.digest import Digest
@@ -199,7 +199,8 @@ def pack(
     `lines` is told of every entry, as by `tar_pieces`.
     """
     measure = Measure()
-    pieces = measure.over(tar_pieces(content, tree, overrides, lines))
+    tar = ahead(tar_pieces(content, tree, overrides, lines))
+    pieces = measure.over(tar)
     if compression == "gzip":
         check_compressor()
         pieces = gzip_stream(pieces, level)
@@ -212,6 +213,7 @@ def pack(
         blob = content.add_blob(cast(BinaryIO, reader))
     finally:
         reader.close()
+        close(tar)  # the thread that reads the store ends here, whatever still holds the rest
     document: dict[str, Value] = {
         "diff_id": measure.sha256.hexdigest(),
         "digest": (reader if packed else measure).sha256.hexdigest(),

@@ -12,10 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from reprobuild.adapters.oci.streams import Piece
 from reprobuild.errors import ReprobuildError
-
-Piece = bytes | bytearray
-"""A part of a stream, which nobody changes once it was handed on."""
 
 MEMBER = 2**20
 """Uncompressed bytes of each gzip member but the last."""

@@ -1,4 +1,4 @@
-"""Small stream parts: a reader over a generator, and hashing on the way."""
+"""Small stream parts: a reader over a generator, making ahead, and hashing on the way."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Semaphore, Thread
+
+Piece = bytes | bytearray
+"""A part of a stream, which nobody changes once it was handed on."""
+
+AHEAD = 4
+"""Pieces that are made before they are asked for."""
 
 BEHIND = 8
 """Pieces that hashing may be behind by."""
@@ -15,7 +23,7 @@ class PieceReader:
     """A file-like reader over pieces of bytes, with sha256 (unless not `hashed`) and size of what
     was read."""
 
-    def __init__(self, pieces: Iterator[bytes | bytearray], *, hashed: bool = True) -> None:
+    def __init__(self, pieces: Iterator[Piece], *, hashed: bool = True) -> None:
         self._pieces = pieces
         self._rest = memoryview(b"")
         self._hashed = hashed
@@ -49,9 +57,52 @@ class PieceReader:
 
     def close(self) -> None:
         """Ends the generator, which releases what it holds."""
-        close = getattr(self._pieces, "close", None)
-        if close is not None:
-            close()
+        close(self._pieces)
+
+
+def close(pieces: Iterator[Piece]) -> None:
+    """Ends a generator; other iterators have nothing to end."""
+    end = getattr(pieces, "close", None)
+    if end is not None:
+        end()
+
+
+def ahead(pieces: Iterator[Piece], most: int = AHEAD) -> Iterator[Piece]:
+    """The same pieces, made by a thread of its own: at most `most` of them wait to be taken.
+
+    What making them raises comes out in its place. Who stops early closes this generator: it
+    returns when the thread has ended, and `pieces` is closed.
+    """
+    made: SimpleQueue[Piece | BaseException | None] = SimpleQueue()
+    room = Semaphore(most - 1)
+    stopped = False
+
+    def work() -> None:
+        end: BaseException | None = None
+        try:
+            for piece in pieces:
+                made.put(piece)
+                room.acquire()
+                if stopped:
+                    break
+        except BaseException as error:  # noqa: BLE001 - raised again below, by who asked
+            end = error
+        finally:
+            made.put(end)
+
+    thread = Thread(target=work, name="ahead")
+    thread.start()
+    try:
+        while (piece := made.get()) is not None:
+            room.release()
+            if isinstance(piece, BaseException):
+                raise piece
+            yield piece
+    finally:
+        stopped = True
+        room.release()
+        thread.join()
+        close(pieces)
 
 
 class Measure:
@@ -62,7 +113,7 @@ class Measure:
         self.sha256 = hashlib.sha256()
         self.size = 0
 
-    def over(self, pieces: Iterable[bytes | bytearray]) -> Iterator[bytes | bytearray]:
+    def over(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The same pieces."""
         pending: deque[Future[None]] = deque()
         with ThreadPoolExecutor(1, thread_name_prefix="hash") as pool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from reprobuild.adapters.oci.gzipstream import _PROBE, Piece, compressed_members
+from reprobuild.adapters.oci.gzipstream import _PROBE, compressed_members
+from reprobuild.adapters.oci.streams import Piece
 from reprobuild.errors import ReprobuildError
 
 LEVEL = 9
