@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from reprobuild.adapters.builders.archive import DEFAULT_LIMIT, Budget, entry_path, refuse
-from reprobuild.adapters.builders.decompress import decompressed
-from reprobuild.adapters.builders.tarread import DAMAGE, entries
 from reprobuild.adapters.oci.storelayout import load_image
 from reprobuild.core.digest import Digest
 from reprobuild.core.imagetar import Attributes
@@ -80,6 +78,9 @@ class ImageBeneath:
         return self._entries.get(parts) if parts else Found("directory")
 
     def _apply(self, label: str, source: BinaryIO, magic: bytes, budget: Budget) -> None:
+        from reprobuild.adapters.builders.decompress import decompressed
+        from reprobuild.adapters.builders.tarread import DAMAGE, entries
+
         fresh: dict[tuple[bytes, ...], Found] = {}
         try:
             for _, info in entries(decompressed(source, magic)):
