@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reprobuild.adapters.store import durable, info
+from reprobuild.adapters.store import durable, shards
 from reprobuild.adapters.store import verify as verify_module
 from reprobuild.adapters.store.dirstack import remove_tree
 from reprobuild.adapters.store.hashing import content_problem
@@ -370,7 +370,7 @@ def test_what_goes_while_verify_looks_is_not_damage(
 ) -> None:
     with LocalStore.open(tmp_path / "store", create=True) as store:
         Filled(store)
-        real = info.listing
+        real = shards.listing
 
         def listing(directory: str) -> list[os.DirEntry[str]]:
             found = real(directory)

@@ -123,45 +123,17 @@ def _check_entry(name: bytes, entry: Entry) -> None:
 
 def decode(data: bytes) -> Tree:
     """The tree whose encoding is exactly `data`; raises E-TREE for anything else."""
-    entries: list[tuple[bytes, Entry]] = []
-    position, end, previous = 0, len(data), b""
-    while position < end:
-        kind = data[position : position + 1]
-        body = data.find(b"\0", position + 1) + 1
-        if not body:
-            raise ReprobuildError("E-TREE", f"directory node cut short at byte {position}")
-        name = data[position + 1 : body - 1]
-        check_name(name)
-        if name <= previous:
-            raise ReprobuildError("E-TREE", f"directory node out of order at {name!r}")
-        entry: Entry
-        if kind in (b"f", b"x"):
-            position = body + 40
-            _check_end(position, end, name)
-            size = int.from_bytes(data[body + 32 : position], "big")
-            entry = File(Digest(data[body : body + 32].hex()), size, kind == b"x")
-            if size >= MAX_SIZE:
-                _check_entry(name, entry)
-        elif kind == b"d":
-            position = body + 32
-            _check_end(position, end, name)
-            entry = Directory(Digest(data[body:position].hex()))
-        elif kind == b"l":
-            target = body + 4
-            position = target + int.from_bytes(data[body:target], "big")
-            _check_end(position, end, name)
-            entry = Symlink(data[target:position])
-            _check_entry(name, entry)
-        else:
-            raise ReprobuildError("E-TREE", f"directory node has an unknown kind {kind!r}")
-        entries.append((name, entry))
-        previous = name
-    return Tree(tuple(entries))
+    try:
+        rows = node.rows(data)
+    except node.NodeError as error:
+        raise ReprobuildError("E-TREE", str(error)) from None
+    return Tree(tuple((name, _entry(kind, value, size)) for kind, name, value, size in rows))
 
 
-def _check_end(position: int, end: int, name: bytes) -> None:
-    if position > end:
-        raise ReprobuildError("E-TREE", f"directory node cut short at {name!r}")
+def _entry(kind: bytes, value: bytes, size: int) -> Entry:
+    if kind == b"d":
+        return Directory(Digest(value.hex()))
+    return Symlink(value) if kind == b"l" else File(Digest(value.hex()), size, kind == b"x")
 
 
 EMPTY = Tree(())

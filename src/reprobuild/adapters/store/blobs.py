@@ -7,13 +7,13 @@ import io
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from blake3 import blake3
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.hashing import content_problem, digest_hex, new_hasher
-from reprobuild.adapters.store.staging import Staging
+from reprobuild.adapters.store.layout import Layout
 from reprobuild.core.digest import Digest
 from reprobuild.core.tree import File
 from reprobuild.errors import ReprobuildError
@@ -103,10 +103,21 @@ class VerifyingReader(io.RawIOBase):
         super().close()
 
 
+class Pending(Protocol):
+    """What blobs need of `Staging`."""
+
+    layout: Layout
+
+    def temporary(self) -> str: ...
+    def blob(self, hex_digest: str, executable: bool) -> str | None: ...
+    def add_blob(self, hex_digest: str, executable: bool, path: str) -> None: ...
+    def touch(self, path: str) -> None: ...
+
+
 class Blobs:
     """The blobs of a store."""
 
-    def __init__(self, staging: Staging) -> None:
+    def __init__(self, staging: Pending) -> None:
         self._staging = staging
         self._layout = staging.layout
         self._confirmed: set[str] = set()

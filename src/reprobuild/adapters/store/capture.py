@@ -16,6 +16,12 @@ from reprobuild.adapters.store.hashing import PIECE, read_and_hash
 from reprobuild.adapters.store.taking import LongFile, ReadError, Taker
 from reprobuild.adapters.store.trees import Trees
 
+TYPE_CHECKING = False  # as typing has it, without importing that
+if TYPE_CHECKING:
+    from typing import Any
+
+    from reprobuild.adapters.store.staging import Staging
+
 
 class _Room(threading.local):
     """A thread's own buffer: fresh memory for each file costs more than reading it."""
@@ -35,9 +41,11 @@ class _Room(threading.local):
 class Keeping(Taker):
     """Adds what it is given to a store, before any name refers to it."""
 
-    def __init__(self, blobs: Blobs, trees: Trees) -> None:
+    def __init__(self, blobs: Blobs, trees: Trees | None, staging: Staging | None = None) -> None:
+        """`trees` is None where there will be no nodes, `staging` where it is apart already."""
         self._blobs = blobs
         self._trees = trees
+        self._staging = staging
         self._room = _Room()
 
     def short(self, data: bytes, executable: bool) -> bytes:
@@ -88,4 +96,19 @@ class Keeping(Taker):
 
     def node(self, data: bytes, below: tuple[str, ...]) -> bytes:
         """Adds a directory node; its digest."""
+        assert self._trees is not None
         return self._trees.add_node(data, below).raw
+
+    def apart(self) -> object:
+        """What `apart.KeepingApart` needs; raises OSError, as for a store that takes no more."""
+        assert self._staging is not None
+        return str(self._staging.layout.root), self._staging.temporary() + "-"
+
+    def adopt(self, handed: Any) -> None:
+        """Hands over what was written and found there."""
+        assert self._staging is not None
+        new, touched = handed
+        for hex_digest, executable, path in new:
+            self._staging.add_blob(hex_digest, executable, path)
+        for path in touched:
+            self._staging.touch(path)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from reprobuild.adapters.store import durable, locks, reserve
 from reprobuild.adapters.store.dirstack import remove_any
-from reprobuild.adapters.store.info import Kind, files, listing
+from reprobuild.adapters.store.info import Kind, files
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.mark import Live, mark
 from reprobuild.adapters.store.records import parse_record, parse_reference
@@ -29,6 +29,7 @@ from reprobuild.adapters.store.retention import (
     why_short,
 )
 from reprobuild.adapters.store.roots import Roots
+from reprobuild.adapters.store.shards import listing
 from reprobuild.core.digest import tagged
 from reprobuild.core.tree import DOMAIN, Directory, decode
 from reprobuild.errors import ReprobuildError

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.paths import FORMAT
+from reprobuild.adapters.store.shards import listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +36,6 @@ def files(directory: str) -> Iterator[os.DirEntry[str]]:
     for shard in listing(directory):
         if shard.is_dir(follow_symlinks=False):
             yield from listing(shard.path)
-
-
-def listing(directory: str) -> list[os.DirEntry[str]]:
-    """A directory's entries by name; none when it is not there."""
-    try:
-        with os.scandir(directory) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def info(layout: Layout) -> Info:

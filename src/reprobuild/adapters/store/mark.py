@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reprobuild.adapters.store.blobs import damaged, missing
-from reprobuild.adapters.store.info import listing
 from reprobuild.adapters.store.layout import QUARANTINE, Layout
 from reprobuild.adapters.store.records import is_derivation, parse_record, read
 from reprobuild.adapters.store.roots import Roots, parse_keep
+from reprobuild.adapters.store.shards import listing
 from reprobuild.core.digest import Digest, tagged
 from reprobuild.core.encoding import decode as decode_document
 from reprobuild.core.record import Record

@@ -48,7 +48,7 @@ def spare_cores() -> int:
 
 
 class Process:
-    """One such process, for one kind of work; raises OSError when it cannot be started.
+    """One such process, for one kind of work; raises OSError or GoneError when none can be had.
 
     `work` names a function of served.py, which is given `setup`, and then each request.
     """
@@ -84,7 +84,11 @@ class Process:
                 os.close(fd)
         os.set_blocking(self._write, False)
         os.set_blocking(self._read, False)
-        self._put((work, setup))
+        try:
+            self._put((work, setup))
+        except BaseException:
+            self.close()
+            raise
 
     def ask(self, request: Any) -> None:
         """Sends a request, which marshal takes; raises GoneError."""

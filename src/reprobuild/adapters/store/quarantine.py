@@ -14,10 +14,10 @@ from pathlib import Path
 
 from reprobuild.adapters.store import durable, locks
 from reprobuild.adapters.store.dependants import forget_dependants
-from reprobuild.adapters.store.info import listing
 from reprobuild.adapters.store.layout import QUARANTINE, Layout
 from reprobuild.adapters.store.records import parse_record
 from reprobuild.adapters.store.roots import MEMO_ROOT, Keep, Roots, parse_keep, with_keep
+from reprobuild.adapters.store.shards import listing
 from reprobuild.core.record import Record
 from reprobuild.errors import ReprobuildError
 

@@ -17,13 +17,14 @@ from pathlib import Path
 from reprobuild.adapters.store import durable, locks
 from reprobuild.adapters.store.dirstack import remove_any
 from reprobuild.adapters.store.gc import from_the_top
-from reprobuild.adapters.store.info import files, listing
+from reprobuild.adapters.store.info import files
 from reprobuild.adapters.store.layout import QUARANTINE, Layout
 from reprobuild.adapters.store.names import root_name
 from reprobuild.adapters.store.records import parse_record, parse_reference
 from reprobuild.adapters.store.repaired import Repaired
 from reprobuild.adapters.store.restore import Restorer
 from reprobuild.adapters.store.roots import MEMO_ROOT, Keep, parse_keep, with_keep
+from reprobuild.adapters.store.shards import listing
 from reprobuild.adapters.store.verify import survey
 from reprobuild.adapters.store.verify_report import Known, Problem
 from reprobuild.core.digest import Digest

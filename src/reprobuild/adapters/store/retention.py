@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from reprobuild.adapters.store.info import files, listing
+from reprobuild.adapters.store.info import files
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.mark import Live, mark_drvs, mark_record, mark_root, mark_trees
 from reprobuild.adapters.store.records import parse_reference
 from reprobuild.adapters.store.roots import Roots
+from reprobuild.adapters.store.shards import listing
 from reprobuild.errors import ReprobuildError
 
 Wanted = TypeVar("Wanted")

@@ -23,9 +23,15 @@ if TYPE_CHECKING:
 def _take(setup: Any) -> Serve:
     """Takes parts of a tree (parts.py): (bytes, entries, what the taker has to say)."""
     from reprobuild.adapters.store.parts import take_part
-    from reprobuild.adapters.store.taking import Frame, Taker, Taking
+    from reprobuild.adapters.store.taking import Frame, Naming, Taker, Taking
 
-    taker = Taker()
+    taker: Taker
+    if setup:
+        from reprobuild.adapters.store.apart import KeepingApart
+
+        taker = KeepingApart(setup)
+    else:
+        taker = Naming()
     start = os.fstat(DIRECTORY_FD)
 
     def serve(request: Any) -> Any:
@@ -38,7 +44,20 @@ def _take(setup: Any) -> Serve:
     return serve
 
 
-_WORKS = {"take": _take}
+def _shard(_: Any) -> Serve:
+    """Hashes all blobs of a shard (shards.py): what was found."""
+    from reprobuild.adapters.store.helpers import Threads
+    from reprobuild.adapters.store.shards import Found, check_shard
+
+    def serve(shard: Any) -> Any:
+        found = Found()
+        check_shard(shard, found, Threads(alone=True))
+        return found.values()
+
+    return serve
+
+
+_WORKS = {"take": _take, "shard": _shard}
 
 
 def main() -> None:

@@ -76,7 +76,11 @@ class Staging:
             if self._session is not None:
                 for path in (*self._blobs.values(), *(p for p, _ in self._trees.values())):
                     durable.forget(path)
-                with suppress(OSError):  # leftovers of interrupted writes: collection's work
+                with suppress(OSError):
+                    # What a process that was ended left half done (apart.py). What cannot go is
+                    # collection's work.
+                    for name in os.listdir(self._session):
+                        durable.forget(self._session / name)
                     durable.rmdir(self._session)
                 os.close(self._session_fd)
             if self._root_fd >= 0:

@@ -127,7 +127,7 @@ class LocalStore:
         from reprobuild.adapters.store.taking import Taking
 
         with durable.writing(self.path, f"the tree of {directory}"):
-            taker = Keeping(self._blobs, self._trees)
+            taker = Keeping(self._blobs, self._trees, self._staging)
             return Digest.from_raw(Taking(str(directory), taker, limit).run())
 
     def materialise(self, tree: Digest) -> Path:

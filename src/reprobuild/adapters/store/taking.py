@@ -60,14 +60,42 @@ class ReadError(Exception):
 
 
 class Taker:
-    """What becomes of what is read. This one names it and forgets it."""
+    """What becomes of what is read."""
 
     def short(self, data: bytes, executable: bool) -> bytes:
         """Takes a file's content; its digest."""
-        return blake3(data).digest()
+        raise NotImplementedError
 
     def long(self, file: LongFile) -> bytes:
         """The same for a longer one, by several threads at once. Raises ReadError."""
+        raise NotImplementedError
+
+    def node(self, data: bytes, below: tuple[str, ...]) -> bytes:
+        """Takes a directory node, after the nodes `below` it (their digests); its digest."""
+        raise NotImplementedError
+
+    def apart(self) -> object:
+        """What `served.take` needs to make its like in another process; raises OSError."""
+        raise NotImplementedError
+
+    def handed(self) -> object:
+        """In that process: what the one here has to know of what was taken since the last time."""
+        raise NotImplementedError
+
+    def adopt(self, handed: Any) -> None:
+        """Here: what another process took."""
+        raise NotImplementedError
+
+
+class Naming(Taker):
+    """Names what it is given, and forgets it."""
+
+    def short(self, data: bytes, executable: bool) -> bytes:
+        """A file's digest."""
+        return blake3(data).digest()
+
+    def long(self, file: LongFile) -> bytes:
+        """The same for a longer one."""
         try:
             digest, size = read_and_hash(file.fd, file.size)
         except OSError as error:
@@ -76,19 +104,19 @@ class Taker:
         return digest
 
     def node(self, data: bytes, below: tuple[str, ...]) -> bytes:
-        """Takes a directory node, after the nodes `below` it (their digests); its digest."""
+        """A node's digest."""
         return blake3(node.PREFIX + data).digest()
 
     def apart(self) -> object:
-        """What `served.take` needs to make a taker in another process; raises OSError."""
-        return None
+        """Nothing is needed."""
+        return ()
 
     def handed(self) -> object:
-        """In that process: what the one here has to know of what was taken since the last time."""
-        return None
+        """Nothing is left."""
+        return ()
 
     def adopt(self, handed: Any) -> None:
-        """Here: what another process took."""
+        """Nothing is to be done."""
 
 
 class Others:

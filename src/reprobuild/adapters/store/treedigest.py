@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from reprobuild.adapters.store.taking import Taker, Taking
+from reprobuild.adapters.store.taking import Naming, Taking
 
 TYPE_CHECKING = False  # as typing has it, without importing that: a process that hashes is short
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def tree_digest_hex(directory: str | os.PathLike[str]) -> str:
 
     Raises E-OUTPUT-SPECIAL, E-OUTPUT-CHANGED and E-OUTPUT-READ, each with the path.
     """
-    return Taking(os.fspath(directory), Taker()).run().hex()
+    return Taking(os.fspath(directory), Naming()).run().hex()
 
 
 def tree_digest(directory: str | os.PathLike[str]) -> Digest:

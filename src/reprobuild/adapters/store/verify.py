@@ -7,29 +7,30 @@ at files only: nothing it reports comes from a cache.
 from __future__ import annotations
 
 import os
-import re
-import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from reprobuild.adapters.store import durable
-from reprobuild.adapters.store.hashing import content_problem
-from reprobuild.adapters.store.info import listing
+from reprobuild.adapters.store.helpers import Threads
 from reprobuild.adapters.store.layout import BESIDE, DIRECTORIES, QUARANTINE, Layout
 from reprobuild.adapters.store.names import root_name
-from reprobuild.adapters.store.records import (
-    is_derivation,
-    parse_record,
-    parse_reference,
-)
+from reprobuild.adapters.store.records import is_derivation, parse_record, parse_reference
 from reprobuild.adapters.store.roots import parse_keep
+from reprobuild.adapters.store.shards import Found, check_shard, listing, objects
 from reprobuild.adapters.store.verify_made import check_materialised
 from reprobuild.adapters.store.verify_report import Known, Problem, Report
-from reprobuild.core.digest import Digest, tagged
-from reprobuild.core.tree import DOMAIN, Directory, File, decode
+from reprobuild.core import node
+from reprobuild.core.blake import tagged_hex
+from reprobuild.core.digest import Digest
+from reprobuild.core.node import DOMAIN
 from reprobuild.errors import ReprobuildError
 
-_OBJECT = re.compile(r"[0-9a-f]{64}(\.x)?\Z")
+TYPE_CHECKING = False  # as typing has it, without importing that
+if TYPE_CHECKING:
+    from typing import Any
+
+    from reprobuild.adapters.store.crew import Crew
+
+_MANY = 1500
+"""From so many blobs on, when most are short, other processes are worth their start."""
 
 
 def verify(layout: Layout, *, jobs: int) -> Report:
@@ -82,118 +83,117 @@ def _shards(home: str, report: Report) -> list[str]:
     return paths
 
 
-def _objects(shard: str, report: Report, *, modes: bool) -> Iterator[tuple[str, str, int]]:
-    """(name, path, size) of the objects that lie right."""
-    for entry in listing(shard):
-        match = _OBJECT.match(entry.name)
-        if not match or (match[1] and not modes) or entry.name[:2] != os.path.basename(shard):
-            _misplaced(report, entry.path)
-            continue
-        info = entry.stat(follow_symlinks=False)
-        if not stat.S_ISREG(info.st_mode):
-            _misplaced(report, entry.path)
-            continue
-        wanted = 0o555 if entry.name.endswith(".x") else 0o444
-        if stat.S_IMODE(info.st_mode) != wanted:
-            reason = f"mode {stat.S_IMODE(info.st_mode):04o} instead of {wanted:04o}"
-            report.problems.append(Problem("mode", entry.name, entry.path, reason))
-        if modes:
-            _check_blob_inode(entry, info, report)
-        yield entry.name, entry.path, info.st_size
-
-
-def _check_blob_inode(entry: os.DirEntry[str], info: os.stat_result, report: Report) -> None:
-    if info.st_mtime_ns != durable.EPOCH_NS:
-        report.problems.append(
-            Problem("mode", entry.name, entry.path, "its modification time is not the constant")
-        )
-    if info.st_nlink > 2:
-        report.problems.append(
-            Problem("mode", entry.name, entry.path, f"{info.st_nlink} links instead of 1 or 2")
-        )
+def _read(fd: int, size: int, why: str) -> tuple[bytes, str]:
+    """All that an open object holds, and why it could not be read."""
+    if fd < 0:
+        return b"", why
+    try:
+        with open(fd, "rb", buffering=0) as file:
+            data = file.read(size + 1)
+            while more := file.read(2**20):
+                data += more
+    except OSError as error:
+        return b"", f"unreadable: {error.strerror}"
+    return data, ""
 
 
 def _blobs(home: str, report: Report, known: Known, jobs: int) -> None:
-    def check(shard: str) -> tuple[Report, Known]:
-        part, found = Report(), Known()
-        for name, path, size in _objects(shard, part, modes=True):
-            part.blobs += 1
-            part.bytes += size
-            reason = content_problem(path, name.removesuffix(".x"))
-            if reason:
-                part.problems.append(Problem("damaged", f"blob {name}", path, reason))
-                continue
-            found.blobs[name] = size
-            info = os.lstat(path)
-            if info.st_nlink > 1:
-                found.inodes[info.st_ino] = name
-        return part, found
+    found = Found()
+    threads = Threads(alone=jobs <= 1)
+    crew: Crew | None = None
 
-    for part, found in _spread(check, _shards(home, report), jobs):
-        report.problems += part.problems
-        report.blobs += part.blobs
-        report.bytes += part.bytes
-        known.blobs.update(found.blobs)
-        known.inodes.update(found.inodes)
+    def done(shard: str, answer: Any) -> None:
+        if answer is None:
+            check_shard(shard, found, threads)
+        else:
+            found.add(answer)
+
+    try:
+        for number, shard in enumerate(_shards(home, report)):
+            if jobs > 1 and crew is None and _many_short(found):
+                from reprobuild.adapters.store.crew import Crew
+
+                crew = Crew("shard", lambda: None, done, worth=_MANY)
+            if crew is None or not crew.offer(shard, shard, found.count // number):
+                check_shard(shard, found, threads)
+        if crew is not None:
+            crew.settle()
+        threads.settle()
+    finally:
+        threads.close()
+        if crew is not None:
+            crew.close()
+    report.problems += [Problem(*problem) for problem in found.problems]
+    report.blobs += found.count
+    report.bytes += found.bytes
+    known.blobs, known.inodes = found.blobs, found.inodes
 
 
-def _spread(
-    check: Callable[[str], tuple[Report, Known]], shards: Sequence[str], jobs: int
-) -> Iterable[tuple[Report, Known]]:
-    if jobs <= 1 or len(shards) <= 1:
-        yield from map(check, shards)
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(check, shards)
+def _many_short(found: Found) -> bool:
+    return found.count > _MANY and found.bytes < found.count * 2**15
 
 
 def _trees(home: str, report: Report, known: Known) -> None:
-    paths: dict[str, str] = {}
+    below: list[tuple[str, bytes, str]] = []
     for shard in _shards(home, report):
-        for name, path, size in _objects(shard, report, modes=False):
+        for name, path, fd, info, why in objects(shard, report.say, modes=False):
             report.trees += 1
-            report.bytes += size
-            try:
-                data = Path(path).read_bytes()
-                reason = "" if tagged(DOMAIN, data).hex == name else "another digest"
-                if not reason:
-                    known.trees[name] = decode(data)
-                    paths[name] = path
-            except OSError as error:
-                reason = f"unreadable: {error.strerror}"
-            except ReprobuildError as error:
-                reason = error.message
+            report.bytes += info.st_size
+            data, reason = _read(fd, info.st_size, why)
+            if not reason and tagged_hex(DOMAIN, data) != name:
+                reason = "another digest"
+            if not reason:
+                try:
+                    rows = node.rows(data)
+                except node.NodeError as error:
+                    reason = str(error)
             if reason:
-                report.problems.append(Problem("damaged", f"tree {name}", path, reason))
-    for name, path in paths.items():
-        for child, entry in known.trees[name].entries:
-            shown = child.decode("utf-8", "backslashreplace")
-            if isinstance(entry, Directory) and entry.digest.hex not in known.trees:
-                _missing(report, f"tree {entry.digest.hex}", path, f"referred to as {shown}")
-            elif isinstance(entry, File):
-                key = entry.digest.hex + (".x" if entry.executable else "")
-                have = known.blobs.get(key)
-                if have != entry.size:
-                    reason = f"referred to as {shown}"
-                    if have is not None:
-                        reason += f" with {entry.size} bytes, while it has {have}"
-                    _missing(report, f"blob {key}", path, reason)
+                report.say("damaged", f"tree {name}", path, reason)
+                continue
+            known.trees.put(name, data)
+            _references(path, rows, below, report, known)
+    for path, child, key in below:
+        if key not in known.trees:
+            _missing(report, f"tree {key}", path, f"referred to as {_shown(child)}")
+
+
+def _references(
+    path: str,
+    rows: list[node.Row],
+    below: list[tuple[str, bytes, str]],
+    report: Report,
+    known: Known,
+) -> None:
+    """Looks for the blobs of a directory node; its directories are noted for later."""
+    for kind, child, value, size in rows:
+        if kind == b"d":
+            below.append((path, child, value.hex()))
+            continue
+        if kind == b"l":
+            continue
+        key = value.hex() + ".x" if kind == b"x" else value.hex()
+        have = known.blobs.get(key)
+        if have != size:
+            reason = f"referred to as {_shown(child)}"
+            if have is not None:
+                reason += f" with {size} bytes, while it has {have}"
+            _missing(report, f"blob {key}", path, reason)
+
+
+def _shown(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
 
 
 def _drvs(home: str, report: Report, known: Known) -> None:
     for shard in _shards(home, report):
-        for name, path, size in _objects(shard, report, modes=False):
+        for name, path, fd, info, why in objects(shard, report.say, modes=False):
             report.drvs += 1
-            report.bytes += size
-            try:
-                good = is_derivation(Digest(name), Path(path).read_bytes())
-                reason = "" if good else "another digest"
-            except OSError as error:
-                reason = f"unreadable: {error.strerror}"
+            report.bytes += info.st_size
+            data, reason = _read(fd, info.st_size, why)
+            if not reason and not is_derivation(Digest(name), data):
+                reason = "another digest"
             if reason:
-                report.problems.append(Problem("damaged", f"drv {name}", path, reason))
+                report.say("damaged", f"drv {name}", path, reason)
             else:
                 known.drvs.add(name)
 
@@ -232,11 +232,9 @@ def _records(home: str, report: Report, known: Known, good: set[tuple[str, str]]
 
 def _chosen(home: str, report: Report, known: Known) -> None:
     for shard in _shards(home, report):
-        for name, path, _ in _objects(shard, report, modes=False):
-            try:
-                reference = parse_reference(Path(path).read_bytes())
-            except OSError:
-                reference = None
+        for name, path, fd, info, why in objects(shard, report.say, modes=False):
+            data, reason = _read(fd, info.st_size, why)
+            reference = None if reason else parse_reference(data)
             # A memo that a power failure emptied is as good as none; one that dangles is not.
             if reference is not None and reference not in known.records:
                 _missing(report, f"record {reference[1]}", path, f"chosen for {name}")

@@ -8,7 +8,7 @@ import stat
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack
 from reprobuild.adapters.store.hashing import content_problem
-from reprobuild.adapters.store.info import listing
+from reprobuild.adapters.store.shards import listing
 from reprobuild.adapters.store.verify_report import Known, Problem, Report
 from reprobuild.core.digest import Digest
 from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree

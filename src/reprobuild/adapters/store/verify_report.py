@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 
-from reprobuild.core.tree import Tree
+from reprobuild.core.tree import Tree, decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,39 @@ class Report:
     materialised: int = 0
     bytes: int = 0
 
+    def say(self, kind: str, thing: str, path: str, reason: str) -> None:
+        """Notes a problem."""
+        self.problems.append(Problem(kind, thing, path, reason))
+
+
+class Nodes(MutableMapping[str, Tree]):
+    """Directory nodes by their digest's digits; kept as bytes, since few are looked into again."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, bytes] = {}
+
+    def put(self, name: str, data: bytes) -> None:
+        """Adds a node by its bytes, which are sound."""
+        self._data[name] = data
+
+    def __getitem__(self, name: str) -> Tree:
+        return decode(self._data[name])
+
+    def __setitem__(self, name: str, tree: Tree) -> None:
+        self._data[name] = tree.encode()
+
+    def __delitem__(self, name: str) -> None:
+        del self._data[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._data
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
 
 @dataclass(slots=True)
 class Known:
@@ -46,7 +80,7 @@ class Known:
     """`<hex>` or `<hex>.x` → size."""
     inodes: dict[int, str] = field(default_factory=dict)
     """Inodes of good blobs with a second link → their key in `blobs`."""
-    trees: dict[str, Tree] = field(default_factory=dict)
+    trees: Nodes = field(default_factory=Nodes)
     drvs: set[str] = field(default_factory=set)
     records: set[tuple[str, str]] = field(default_factory=set)
     aside: set[tuple[str, str]] = field(default_factory=set)

@@ -1,0 +1,67 @@
+"""Adding blobs in another process (parts.py) for the store that is open in this one.
+
+The other process writes below this one's own session in tmp/ and names nothing: what it wrote is
+handed over, and passes the barrier here with everything else. Were it killed, what it left would
+go with the session.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reprobuild.adapters.store.blobs import Blobs
+from reprobuild.adapters.store.capture import Keeping
+from reprobuild.adapters.store.layout import Layout
+
+TYPE_CHECKING = False  # as typing has it, without importing that
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Notes:
+    """Stands in for `Staging` there: notes what the one here is to be told."""
+
+    def __init__(self, layout: Layout, prefix: str) -> None:
+        self.layout = layout
+        self._prefix = prefix
+        self._counter = 0
+        self._mine: dict[tuple[str, bool], str] = {}
+        self._new: list[tuple[str, bool, str]] = []
+        self._touched: set[str] = set()
+
+    def temporary(self) -> str:
+        """A fresh name."""
+        self._counter += 1
+        return f"{self._prefix}{self._counter}"
+
+    def blob(self, hex_digest: str, executable: bool) -> str | None:
+        """The file of a blob that was written here."""
+        return self._mine.get((hex_digest, executable))
+
+    def add_blob(self, hex_digest: str, executable: bool, path: str) -> None:
+        """Notes a complete temporary file."""
+        self._mine[(hex_digest, executable)] = path
+        self._new.append((hex_digest, executable, path))
+
+    def touch(self, path: str) -> None:
+        """Notes that the named object `path` was found present."""
+        self._touched.add(path)
+
+    def handed(self) -> Any:
+        """What was noted since the last time: for `Staging.adopt`."""
+        told = (self._new, list(self._touched))
+        self._new, self._touched = [], set()
+        return told
+
+
+class KeepingApart(Keeping):
+    """The taker there; `setup` is what `Keeping.apart` made. It is given short files alone."""
+
+    def __init__(self, setup: tuple[str, str]) -> None:
+        root, prefix = setup
+        self._notes = Notes(Layout(Path(root)), prefix)
+        super().__init__(Blobs(self._notes), None)
+
+    def handed(self) -> Any:
+        """What was written, and found, since the last time."""
+        return self._notes.handed()

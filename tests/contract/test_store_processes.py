@@ -1,0 +1,235 @@
+"""Other processes take a share of many short files: same result, whatever becomes of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprobuild.adapters.store import crew, taking
+from reprobuild.adapters.store import verify as verify_module
+from reprobuild.adapters.store.capture import Keeping
+from reprobuild.adapters.store.crew import Crew
+from reprobuild.adapters.store.process import Process
+from reprobuild.adapters.store.store import LocalStore
+from reprobuild.adapters.store.treedigest import tree_digest
+from reprobuild.errors import ReprobuildError
+from support.stores import flip
+
+DIRECTORIES, FILES = 30, 20
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> Path:
+    """Short files, some alike, some executable, and all else that a tree can hold."""
+    top = tmp_path / "content"
+    for number in range(DIRECTORIES):
+        place = top / f"d{number % 7}" / f"e{number}"
+        place.mkdir(parents=True)
+        for file in range(FILES):
+            path = place / f"f{file}"
+            path.write_bytes(b"%d\n" % (number * file % 97) * file)
+            path.chmod(0o755 if file % 5 == 0 else 0o644)
+    (top / "long").write_bytes(bytes(range(256)) * 4096)
+    (top / "d1" / "link").symlink_to("nowhere")
+    os.mkdir(os.fsencode(top) + b"/\xff\xfe")
+    (top / "d2" / os.fsdecode(b"\xe9")).write_bytes(b"no UTF-8")
+    return top
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Processes come early, also where there is one core; none may be left."""
+    monkeypatch.setattr(taking, "MANY", 40)
+    monkeypatch.setattr(verify_module, "_MANY", 10)
+    monkeypatch.setattr(crew, "spare_cores", lambda: 2)
+    before = sorted(os.listdir("/proc/self/fd"))
+    yield
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What processes answered."""
+    answers: list[Any] = []
+    real = Process.answers
+
+    def seen(self: Process, *, wait: bool) -> list[Any]:
+        found = real(self, wait=wait)
+        answers.extend(found)
+        return found
+
+    monkeypatch.setattr(Process, "answers", seen)
+    return answers
+
+
+def plain(content: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The tree's digest, found alone."""
+    with monkeypatch.context() as patch:
+        patch.setattr(taking, "MANY", 2**62)
+        return tree_digest(content).hex
+
+
+def captured(content: Path, home: Path) -> str:
+    """The tree in a new store, which must be whole, and hold what the directory holds."""
+    with LocalStore.open(home, create=True) as store:
+        tree = store.capture(content)
+        store.barrier()
+        report = store.verify(jobs=1)
+        assert report.problems == []
+        made = store.materialise(tree)
+        for path in content.rglob("*"):
+            there = made / path.relative_to(content)
+            if path.is_file():
+                assert there.read_bytes() == path.read_bytes()
+                assert bool(there.stat().st_mode & 0o100) == bool(path.stat().st_mode & 0o100)
+    assert list((home / "tmp").iterdir()) == []
+    return tree.hex
+
+
+def test_the_digest_is_the_same(
+    content: Path, answered: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tree_digest(content).hex == plain(content, monkeypatch)
+    assert answered and None not in answered
+
+
+def test_all_content_comes_into_the_store(
+    content: Path, tmp_path: Path, answered: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert captured(content, tmp_path / "store") == plain(content, monkeypatch)
+    assert answered and None not in answered
+    assert any(handed[0] for _, _, handed in answered)
+    # Once more: what is here is found, and costs no write.
+    answered.clear()
+    assert captured(content, tmp_path / "store") == plain(content, monkeypatch)
+    assert answered and not any(handed[0] for _, _, handed in answered)
+
+
+def test_a_blob_that_rotted_is_not_confirmed(
+    content: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        store.capture(content)
+        store.barrier()
+    for blob in (tmp_path / "store" / "blobs").rglob("*"):
+        if blob.is_file() and blob.stat().st_size:
+            flip(blob)
+    with (
+        LocalStore.open(tmp_path / "store") as store,
+        pytest.raises(ReprobuildError) as error,
+    ):
+        store.capture(content)
+    assert error.value.code == "E-STORE-DAMAGED"
+
+
+@pytest.mark.parametrize("when", [1, 2])
+def test_one_that_is_killed_costs_nothing_but_time(
+    when: int, content: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Process.ask
+    asked = 0
+
+    def ask(self: Process, request: Any) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == when:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+        real(self, request)
+
+    monkeypatch.setattr(Process, "ask", ask)
+    assert captured(content, tmp_path / "store") == plain(content, monkeypatch)
+    assert asked >= when
+
+
+def test_none_can_be_started(
+    content: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for executable in ("", str(tmp_path / "absent"), "/bin/false"):
+        monkeypatch.setattr(sys, "executable", executable)
+        assert tree_digest(content).hex == plain(content, monkeypatch)
+
+
+def test_one_that_cannot_write_leaves_it_to_us(
+    content: Path, tmp_path: Path, answered: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Keeping.apart
+
+    def apart(self: Keeping) -> object:
+        made: Any = real(self)
+        root, prefix = made
+        return root, prefix + "absent/"
+
+    monkeypatch.setattr(Keeping, "apart", apart)
+    assert captured(content, tmp_path / "store") == plain(content, monkeypatch)
+    assert answered and all(answer is None for answer in answered)
+
+
+def test_a_directory_that_is_another_one_is_an_error(
+    content: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Crew.offer
+
+    def offer(self: Crew, piece: Any, request: Any, weight: int) -> bool:
+        frame = piece[0]
+        if frame.name == b"e20":
+            place = next(content.glob("*/e20"))
+            place.rename(place.with_name("other"))
+            place.symlink_to("other")
+        return real(self, piece, request, weight)
+
+    monkeypatch.setattr(Crew, "offer", offer)
+    with pytest.raises(ReprobuildError) as error:
+        tree_digest(content)
+    assert error.value.code == "E-OUTPUT-CHANGED"
+
+
+def test_a_file_that_is_gone_is_named(content: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Crew.offer
+
+    def offer(self: Crew, piece: Any, request: Any, weight: int) -> bool:
+        piece[1].append(b"absent")
+        asked.append(os.fsdecode(piece[0].name))
+        return real(self, piece, request, weight)
+
+    asked: list[str] = []
+    monkeypatch.setattr(Crew, "offer", offer)
+    with pytest.raises(ReprobuildError) as error:
+        tree_digest(content)
+    assert error.value.code == "E-OUTPUT-READ"
+    assert error.value.facts["path"] == str(next(content.glob(f"*/{asked[0]}")) / "absent")
+
+
+def test_the_limit_holds(content: Path, tmp_path: Path) -> None:
+    size = sum(path.stat().st_size for path in content.rglob("*") if path.is_file())
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        with pytest.raises(ReprobuildError) as error:
+            store.capture(content, limit=size - 1)
+        assert error.value.code == "E-OUTPUT-SIZE"
+        store.capture(content, limit=size)
+
+
+def test_verification_says_the_same(content: Path, tmp_path: Path, answered: list[Any]) -> None:
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        store.capture(content)
+        store.barrier()
+        blobs = sorted(p for p in (store.path / "blobs").rglob("*") if p.is_file())
+        whole = store.verify(jobs=2)
+        assert whole.problems == [] and whole.blobs == len(blobs)
+        assert answered and None not in answered
+        for blob in blobs[::9]:
+            flip(blob) if blob.stat().st_size else blob.unlink()
+        for blob in blobs[4::9]:
+            blob.chmod(0o600)
+        blobs[1].rename(blobs[1].with_name("stray"))
+        assert store.verify(jobs=2) == store.verify(jobs=1)
+        kinds = {problem.kind for problem in store.verify(jobs=2).problems}
+        assert kinds >= {"damaged", "mode", "misplaced", "missing"}
