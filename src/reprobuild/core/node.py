@@ -20,11 +20,12 @@ Row = tuple[bytes, bytes, bytes, int]
 """Kind (`d`, `f`, `x` or `l`), name, the digest's 32 bytes (a link: its target), a file's size."""
 
 
+_NO_NAMES = (b"", b".", b"..")
+
+
 def name_is_allowed(name: bytes) -> bool:
     """Whether `name` can stand as one path component on Linux."""
-    return not (
-        not name or name in (b".", b"..") or b"/" in name or b"\0" in name or len(name) > MAX_NAME
-    )
+    return not (name in _NO_NAMES or b"/" in name or b"\0" in name or len(name) > MAX_NAME)
 
 
 def target_is_allowed(target: bytes) -> bool:
@@ -66,7 +67,7 @@ def rows(data: bytes) -> list[Row]:
         if not body:
             raise NodeError(f"directory node cut short at byte {position}")
         name = data[position + 1 : body - 1]
-        if not name_is_allowed(name):
+        if b"/" in name or len(name) > MAX_NAME or name in _NO_NAMES:
             raise NodeError(f"{name[:80]!r} is not allowed as a file name")
         if name <= previous:
             raise NodeError(f"directory node out of order at {name!r}")

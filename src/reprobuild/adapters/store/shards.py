@@ -7,7 +7,7 @@ found is kept in plain values, and little is imported.
 from __future__ import annotations
 
 import os
-from stat import S_IMODE, S_ISREG
+from stat import S_ISREG
 
 from blake3 import blake3
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _LONG = 64 * 1024
 """Blobs of this many bytes and more are hashed by another thread."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _HEX = "0123456789abcdef"
 
 
@@ -46,32 +47,49 @@ def objects(
     there are executable ones, as among blobs.
     """
     where = os.path.basename(shard)
-    for entry in listing(shard):
-        name, path = entry.name, entry.path
-        plain = name.removesuffix(".x") if modes else name
-        good = len(plain) == 64 and not plain.strip(_HEX) and name[:2] == where
-        if not good or not entry.is_file(follow_symlinks=False):
-            say("misplaced", name, path, "not the store's")
-            continue
-        fd, why = -1, ""
-        try:
+    home = os.open(shard, _DIRECTORY)
+    try:
+        for name in _names(shard, home, say):
+            path = f"{shard}/{name}"
+            plain = name.removesuffix(".x") if modes else name
+            if len(plain) != 64 or plain.strip(_HEX) or name[:2] != where:
+                say("misplaced", name, path, "not the store's")
+                continue
+            fd, why = -1, ""
             try:
-                fd = os.open(path, _READ)
-                info = os.fstat(fd)
-            except OSError as error:
-                why = f"unreadable: {error.strerror}"
-                info = os.lstat(path)
-        except FileNotFoundError:
-            continue  # somebody removed it since
-        if not S_ISREG(info.st_mode):
-            if fd >= 0:
-                os.close(fd)
-            say("misplaced", name, path, "not the store's")
-            continue
-        wanted = 0o444 if plain == name else 0o555
-        if S_IMODE(info.st_mode) != wanted:
-            say("mode", name, path, f"mode {S_IMODE(info.st_mode):04o} instead of {wanted:04o}")
-        yield name, path, fd, info, why
+                try:
+                    fd = os.open(name, _READ, dir_fd=home)
+                    info = os.fstat(fd)
+                except OSError as error:
+                    why = f"unreadable: {error.strerror}"
+                    info = os.stat(name, dir_fd=home, follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # somebody removed it since
+            if not S_ISREG(info.st_mode):
+                if fd >= 0:
+                    os.close(fd)
+                say("misplaced", name, path, "not the store's")
+                continue
+            wanted = 0o444 if plain == name else 0o555
+            mode = info.st_mode & 0o7777
+            if mode != wanted:
+                say("mode", name, path, f"mode {mode:04o} instead of {wanted:04o}")
+            yield name, path, fd, info, why
+    finally:
+        os.close(home)
+
+
+def _names(shard: str, home: int, say: Say) -> list[str]:
+    """The names of a directory's files, in order; what else lies there is not the store's."""
+    names: list[str] = []
+    with os.scandir(home) as entries:
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False):
+                names.append(entry.name)
+            else:
+                say("misplaced", entry.name, f"{shard}/{entry.name}", "not the store's")
+    names.sort()
+    return names
 
 
 class Found:
@@ -132,28 +150,34 @@ class _Long:
 
 def check_shard(shard: str, found: Found, threads: Threads) -> None:
     """Hashes the blobs of a shard; what `threads` have in hand is noted when they settle."""
-    for name, path, fd, info, unreadable in objects(shard, found.say, modes=True):
-        reason, size = unreadable, info.st_size
+    blobs, inodes = found.blobs, found.inodes
+    for name, path, fd, info, reason in objects(shard, found.say, modes=True):
+        size = info.st_size
         found.count += 1
         found.bytes += size
         if info.st_mtime_ns != durable.EPOCH_NS:
             found.say("mode", name, path, "its modification time is not the constant")
         if info.st_nlink > 2:
             found.say("mode", name, path, f"{info.st_nlink} links instead of 1 or 2")
-        if fd >= 0 and size >= _LONG:
+        if fd < 0:
+            found.say("damaged", f"blob {name}", path, reason)
+            continue
+        if size >= _LONG:
             threads.hand_over(_Long(found, name, path, fd, info))
             continue
-        if fd >= 0:
-            try:
-                data = os.read(fd, size + 1)
-            except OSError as error:
-                reason = f"unreadable: {error.strerror}"
-            else:
-                if len(data) != size or blake3(data).hexdigest() != name[:64]:
-                    reason = content_problem(path, name[:64])  # which reads all that is there now
-            finally:
-                os.close(fd)
-        _note(found, name, path, info, reason)
+        data = b""
+        try:
+            data = os.read(fd, size + 1)
+        except OSError:
+            pass  # the second look says why
+        finally:
+            os.close(fd)
+        if len(data) != size or blake3(data).hexdigest() != name[:64]:
+            _note(found, name, path, info, content_problem(path, name[:64]))
+            continue
+        blobs[name] = size
+        if info.st_nlink > 1:
+            inodes[info.st_ino] = name
 
 
 def _note(found: Found, name: str, path: str, info: os.stat_result, reason: str) -> None:

@@ -46,8 +46,7 @@ def survey(layout: Layout, *, jobs: int) -> tuple[Report, Known]:
     for entry in listing(root):
         if entry.name not in (*DIRECTORIES, *BESIDE):
             _misplaced(report, entry.path)
-    _blobs(f"{root}/blobs", report, known, jobs)
-    _trees(f"{root}/trees", report, known)
+    _content(root, report, known, jobs)
     _drvs(f"{root}/drvs", report, known)
     _records(f"{root}/records", report, known, known.records)
     _records(f"{root}/{QUARANTINE}", report, known, known.aside)
@@ -97,10 +96,12 @@ def _read(fd: int, size: int, why: str) -> tuple[bytes, str]:
     return data, ""
 
 
-def _blobs(home: str, report: Report, known: Known, jobs: int) -> None:
-    found = Found()
+def _content(root: str, report: Report, known: Known, jobs: int) -> None:
+    """Blobs and directory nodes: the nodes are looked at while others hash blobs."""
+    found, trees = Found(), _Trees(report, known)
     threads = Threads(alone=jobs <= 1)
     crew: Crew | None = None
+    nodes = _shards(f"{root}/trees", report)
 
     def done(shard: str, answer: Any) -> None:
         if answer is None:
@@ -109,13 +110,22 @@ def _blobs(home: str, report: Report, known: Known, jobs: int) -> None:
             found.add(answer)
 
     try:
-        for number, shard in enumerate(_shards(home, report)):
+        for number, shard in enumerate(_shards(f"{root}/blobs", report)):
             if jobs > 1 and crew is None and _many_short(found):
                 from reprobuild.adapters.store.crew import Crew
 
                 crew = Crew("shard", lambda: None, done, worth=_MANY)
-            if crew is None or not crew.offer(shard, shard, found.count // number):
+            while crew is not None:
+                if crew.offer(shard, shard, found.count // number):
+                    break
+                if not nodes:
+                    check_shard(shard, found, threads)
+                    break
+                trees.shard(nodes.pop())
+            else:
                 check_shard(shard, found, threads)
+        for shard in nodes:
+            trees.shard(shard)
         if crew is not None:
             crew.settle()
         threads.settle()
@@ -127,15 +137,26 @@ def _blobs(home: str, report: Report, known: Known, jobs: int) -> None:
     report.blobs += found.count
     report.bytes += found.bytes
     known.blobs, known.inodes = found.blobs, found.inodes
+    trees.references()
 
 
 def _many_short(found: Found) -> bool:
     return found.count > _MANY and found.bytes < found.count * 2**15
 
 
-def _trees(home: str, report: Report, known: Known) -> None:
-    below: list[tuple[str, bytes, str]] = []
-    for shard in _shards(home, report):
+class _Trees:
+    """Directory nodes: a shard at a time, and at the end whether all that they refer to is here."""
+
+    def __init__(self, report: Report, known: Known) -> None:
+        self._report = report
+        self._known = known
+        self._paths: dict[str, str] = {}
+        self._files: set[tuple[bytes, bytes, int]] = set()
+        self._below: set[bytes] = set()
+
+    def shard(self, shard: str) -> None:
+        """Hashes and reads the nodes of a shard."""
+        report = self._report
         for name, path, fd, info, why in objects(shard, report.say, modes=False):
             report.trees += 1
             report.bytes += info.st_size
@@ -150,38 +171,39 @@ def _trees(home: str, report: Report, known: Known) -> None:
             if reason:
                 report.say("damaged", f"tree {name}", path, reason)
                 continue
-            known.trees.put(name, data)
-            _references(path, rows, below, report, known)
-    for path, child, key in below:
-        if key not in known.trees:
-            _missing(report, f"tree {key}", path, f"referred to as {_shown(child)}")
+            self._known.trees.put(name, data)
+            self._paths[name] = path
+            for kind, _, value, size in rows:
+                if kind == b"d":
+                    self._below.add(value)
+                elif kind != b"l":
+                    self._files.add((kind, value, size))
 
+    def references(self) -> None:
+        """Names what is missing, with all that refers to it."""
+        blobs, trees = self._known.blobs, self._known.trees
+        whole = all(
+            blobs.get(value.hex() + ".x" if kind == b"x" else value.hex()) == size
+            for kind, value, size in self._files
+        ) and all(value.hex() in trees for value in self._below)
+        if whole:
+            return
+        for name, path in self._paths.items():
+            for kind, child, value, size in node.rows(trees.bytes(name)):
+                self._reference(path, kind, child, value.hex(), size)
 
-def _references(
-    path: str,
-    rows: list[node.Row],
-    below: list[tuple[str, bytes, str]],
-    report: Report,
-    known: Known,
-) -> None:
-    """Looks for the blobs of a directory node; its directories are noted for later."""
-    for kind, child, value, size in rows:
+    def _reference(self, path: str, kind: bytes, child: bytes, key: str, size: int) -> None:
+        reason = f"referred to as {child.decode('utf-8', 'backslashreplace')}"
         if kind == b"d":
-            below.append((path, child, value.hex()))
-            continue
-        if kind == b"l":
-            continue
-        key = value.hex() + ".x" if kind == b"x" else value.hex()
-        have = known.blobs.get(key)
-        if have != size:
-            reason = f"referred to as {_shown(child)}"
-            if have is not None:
-                reason += f" with {size} bytes, while it has {have}"
-            _missing(report, f"blob {key}", path, reason)
-
-
-def _shown(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")
+            if key not in self._known.trees:
+                _missing(self._report, f"tree {key}", path, reason)
+        elif kind != b"l":
+            key += ".x" if kind == b"x" else ""
+            have = self._known.blobs.get(key)
+            if have != size:
+                if have is not None:
+                    reason += f" with {size} bytes, while it has {have}"
+                _missing(self._report, f"blob {key}", path, reason)
 
 
 def _drvs(home: str, report: Report, known: Known) -> None:

@@ -53,6 +53,10 @@ class Nodes(MutableMapping[str, Tree]):
         """Adds a node by its bytes, which are sound."""
         self._data[name] = data
 
+    def bytes(self, name: str) -> bytes:
+        """A node as it was put."""
+        return self._data[name]
+
     def __getitem__(self, name: str) -> Tree:
         return decode(self._data[name])
 
