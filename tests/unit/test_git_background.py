@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprobuild.adapters.git import difftext
+from reprobuild.adapters.git import mergers as mergers_module
 from reprobuild.adapters.git.backend import GitRepository
-from reprobuild.adapters.git.background import Crew, aside, shared_out
+from reprobuild.adapters.git.background import aside, shared_out
+from reprobuild.adapters.git.mergers import Mergers
 from reprobuild.core.digest import GitOid
 from reprobuild.core.integration.backend import MergeOutcome
 from reprobuild.core.integration.model import HeadSpec, IntegrationSpec, Strategy
@@ -45,33 +47,78 @@ def test_weights_are_shared_out_wholly_and_evenly(weights: list[int], most: int)
     assert not sums or max(sums) - min(sums) <= max(weights) + 1
 
 
-def test_a_crew_takes_more_while_it_works_and_gives_all_back(tmp_path: Path) -> None:
-    origin = Origin.make(tmp_path / "origin.git")
-    found: list[tuple[str, int]] = []
-    with opened(origin.path) as repository:
-        scratch = repository.scratch
-        with Crew[str](scratch.env, scratch.work_tree) as crew:
-            crew.start(["version"], "first")
-            crew.start(["cat-file", "blob", "0" * 40], "fails")
-            for job, status, out in crew.ended():
-                found.append((job, status))
-                if job == "first":
-                    assert out.startswith(b"git version ")
-                    crew.start(["version"], "second")
-    assert sorted(found) == [("fails", 128), ("first", 0), ("second", 0)]
+def _versions(origin: Origin) -> tuple[GitOid, list[GitOid]]:
+    """A commit, and children of it that each edit a line of their own."""
+    root = origin.commit({"a": LINES})
+    return root, [origin.commit({"a": changed(n, f"by {n}")}, [root]) for n in (1, 10, 20, 30)]
 
 
-def test_a_crew_that_is_left_leaves_nobody_at_work(tmp_path: Path) -> None:
+def _answers(
+    repository: GitRepository, pairs: list[tuple[GitOid, GitOid]], *, last: bool
+) -> list[MergeOutcome | None]:
+    """One process, asked one pair after the other."""
+    found: list[MergeOutcome | None] = []
+    with Mergers[int](repository.scratch) as mergers:
+        merger = mergers.merger()
+        mergers.ask(merger, *pairs[0], 0, last=last)
+        for job, outcome in mergers.answers():
+            found.append(outcome)
+            if job + 1 < len(pairs):
+                mergers.ask(merger, *pairs[job + 1], job + 1, last=last)
+    return found
+
+
+@pytest.mark.parametrize("sha256", [False, True])
+def test_one_process_answers_one_question_after_the_other(tmp_path: Path, sha256: bool) -> None:
+    origin = Origin.make(tmp_path / "origin.git", sha256=sha256)
+    root, edits = _versions(origin)
+    clash = origin.commit({"a": changed(1, "else"), "x" * 200: "x\n"}, [root])
+    pairs = [(edits[0], edits[1]), (edits[0], clash), (edits[2], edits[3]), (edits[0], edits[3])]
+    with opened(origin.path, sha256=sha256) as repository:
+        expected = [repository.merge(*pair) for pair in pairs]
+        found = _answers(repository, pairs, last=False)
+    assert [(o.tree, o.clean, o.conflicts) for o in found if o] == [
+        (o.tree, o.clean, o.conflicts) for o in expected
+    ]
+    assert [o.clean for o in expected] == [True, False, True, True]
+
+
+def test_an_answer_that_stays_behind_comes_when_the_input_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mergers_module, "_push", lambda *_: "")
+    monkeypatch.setattr(mergers_module, "_PATIENCE", 0.2)
     origin = Origin.make(tmp_path / "origin.git")
+    _, edits = _versions(origin)
+    pairs = [(edits[0], edits[1]), (edits[0], edits[2]), (edits[0], edits[3])]
     with opened(origin.path) as repository:
-        scratch = repository.scratch
-        crew = Crew[str](scratch.env, scratch.work_tree)
-        with pytest.raises(KeyboardInterrupt), crew:
-            crew.start(["-c", "alias.wait=!exec sleep 1000", "wait"], "waits")
-            process = next(iter(crew._at_work.values()))[0]
+        expected = [repository.merge(*pair).tree for pair in pairs]
+        assert [o and o.tree for o in _answers(repository, pairs, last=False)] == expected
+        assert [o and o.tree for o in _answers(repository, pairs, last=True)] == expected
+
+
+def test_a_merge_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    _, edits = _versions(origin)
+    absent = GitOid("1" * 40)
+    pairs = [(edits[0], edits[1]), (edits[0], absent), (edits[0], edits[2])]
+    with opened(origin.path) as repository:
+        found = _answers(repository, pairs, last=False)
+    assert [o is not None for o in found] == [True, False, True]
+
+
+def test_mergers_that_are_left_leave_nobody_at_work(tmp_path: Path) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    _, edits = _versions(origin)
+    with opened(origin.path) as repository:
+        mergers = Mergers[str](repository.scratch)
+        merger = mergers.merger()
+        with pytest.raises(KeyboardInterrupt), mergers:
+            mergers.ask(merger, edits[0], edits[1], "nobody waits for it", last=False)
+            started = [merger._process]
+            assert [p.poll() for p in started if p] == [None]
             raise KeyboardInterrupt
-        assert process.returncode is not None
-        assert process.returncode < 0
+        assert all(p is not None and p.returncode is not None for p in started)
 
 
 def test_what_fails_aside_is_raised_where_its_result_is_asked_for(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reprobuild.adapters.git import trees
-from reprobuild.adapters.git.background import Crew, cores, shared_out
-from reprobuild.adapters.git.mergetree import UNPACKED, parse_merge
+from reprobuild.adapters.git.background import cores, shared_out
+from reprobuild.adapters.git.mergers import Merger, Mergers
 from reprobuild.adapters.git.objects import ObjectReader
 from reprobuild.adapters.git.scratch import Scratch
-from reprobuild.adapters.git.threeway import Met
+from reprobuild.adapters.git.threeway import FILES, Met
 from reprobuild.adapters.git.treewrite import NotPlainError, Side, rewritten
 from reprobuild.core.digest import GitOid
+from reprobuild.core.integration.backend import MergeOutcome
 
 _KEPT = 10_000
 _WORTH = 1 << 18
@@ -29,7 +30,7 @@ Attributes = Mapping[bytes, GitOid]
 """Attribute files of a tree: path → blob."""
 _Key = tuple[Met, tuple[tuple[bytes, GitOid], ...]]
 _Batch = list[tuple[Met, bytes]]
-"""What one process merges, and the name that each file has there."""
+"""Files that are merged together, and the name that each has there."""
 
 
 @dataclass(slots=True)
@@ -62,6 +63,9 @@ class Chain:
             self.steps.pop(0)
 
 
+_Job = tuple[Merger, list[Chain], _Batch]
+
+
 class ContentMerges:
     """What came of merging files, kept by all that it depends on."""
 
@@ -82,15 +86,14 @@ class ContentMerges:
         waiting = [chain for chain in chains if self._wanted(chain, attributes) is not None]
         if not waiting:
             return
-        scratch = self._scratch
-        with Crew[tuple[list[Chain], _Batch]](scratch.roomy, scratch.work_tree) as crew:
-            for group in _groups(scratch.reader, waiting):
-                self._launch(crew, group, attributes)
-            for (group, batch), status, out in crew.ended():
-                made = self._outcome(batch, status, out)
+        with Mergers[_Job](self._scratch) as mergers:
+            for group in _groups(self._scratch.reader, waiting):
+                self._launch(mergers, (mergers.merger(), group, []), attributes)
+            for (merger, group, batch), outcome in mergers.answers():
+                made = self._sides(batch, outcome)
                 for (met, _), side in zip(batch, made, strict=True):
                     self._known[_key(met, attributes)] = side
-                self._launch(crew, group, attributes)
+                self._launch(mergers, (merger, group, []), attributes)
 
     def _wanted(self, chain: Chain, attributes: Attributes) -> Met | None:
         """The next merge of the chain that nobody has done yet."""
@@ -101,20 +104,21 @@ class ContentMerges:
             chain.settle(self._known[key])
         return None
 
-    def _launch(
-        self, crew: Crew[tuple[list[Chain], _Batch]], group: list[Chain], attributes: Attributes
-    ) -> None:
-        mets = [m for chain in group if (m := self._wanted(chain, attributes)) is not None]
-        if not mets:
+    def _launch(self, mergers: Mergers[_Job], job: _Job, attributes: Attributes) -> None:
+        """Asks for the next merge of each chain of a group; chains at their end drop out."""
+        merger, group, batch = job
+        wanted = [(c, met) for c in group if (met := self._wanted(c, attributes)) is not None]
+        group[:] = [chain for chain, _ in wanted]
+        batch += [(m, m.path if attributes else b"%d" % n) for n, (_, m) in enumerate(wanted)]
+        if not batch:
             return
-        batch = [(m, m.path if attributes else b"%d" % n) for n, m in enumerate(mets)]
         try:
             ours, theirs = self._commits(batch)
         except NotPlainError:
-            self._known.update((_key(m, attributes), None) for m in mets)
+            self._known.update((_key(met, attributes), None) for met, _ in batch)
             return
-        argv = [*UNPACKED, "merge-tree", "--write-tree", "-z", ours.hex, theirs.hex]
-        crew.start(argv, (group, batch))
+        last = all(len(chain.steps) == 1 for chain in group)
+        mergers.ask(merger, ours, theirs, job, last=last)
 
     def _commits(self, batch: _Batch) -> tuple[GitOid, GitOid]:
         """Two commits whose trees hold the files of a batch, and whose ancestor does as well."""
@@ -130,15 +134,15 @@ class ContentMerges:
             made.append(self._scratch.write_commit(tree, made[:1], "one side"))
         return made[1], made[2]
 
-    def _outcome(self, batch: _Batch, status: int, out: bytes) -> list[Side | None]:
-        if status not in (0, 1):
+    def _sides(self, batch: _Batch, outcome: MergeOutcome | None) -> list[Side | None]:
+        """What came of each file of a batch."""
+        if outcome is None:
             return [None] * len(batch)
-        merged = parse_merge(out)
-        failed = {c.path for c in merged.conflicts}
+        failed = {c.path for c in outcome.conflicts}
         found: list[Side | None] = []
         for _, name in batch:
-            entry = trees.lookup(self._scratch.reader, merged.tree, name)
-            plain = entry is not None and trees.regular(entry.mode) and name not in failed
+            entry = trees.lookup(self._scratch.reader, outcome.tree, name)
+            plain = entry is not None and entry.mode in FILES and name not in failed
             found.append((entry.mode, entry.oid) if plain and entry is not None else None)
         return found
 
