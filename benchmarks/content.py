@@ -17,7 +17,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,9 +43,8 @@ with LocalStore.open(Path(sys.argv[1]), create=True) as store:
 
 HASH = """\
 import sys
-from pathlib import Path
-from reprobuild.adapters.store.treedigest import tree_digest
-print(tree_digest(Path(sys.argv[1])))
+from reprobuild.adapters.store.treedigest import tree_digest_hex
+print(tree_digest_hex(sys.argv[1]))
 """
 
 
@@ -168,7 +166,9 @@ def show(home: Path, files: int, rounds: int) -> Iterator[Row]:
         time.sleep(2.1)  # from then on what was made is known by its inodes' times
     with LocalStore.open(home / "store") as store:
         store.materialise(tree)
-    executor = BubblewrapExecutor(Isolation.FULL, Path(tempfile.mkdtemp(dir=home)))
+    runtime = home / "run"
+    runtime.mkdir()
+    executor = BubblewrapExecutor(Isolation.FULL, runtime)
     number = 0
 
     def sandbox(*mounts: Mount) -> float:

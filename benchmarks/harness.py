@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import reprobuild
+
 MB = 10**6
 
 
@@ -162,8 +164,13 @@ def clear(path: Path) -> None:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory that is gone afterwards."""
+    """A directory that is gone afterwards.
+
+    Open to all, as directories are: below one that is closed to a build's user, root has each
+    input mounted by mount(8) first.
+    """
     path = Path(tempfile.mkdtemp(prefix="reprobuild-bench-"))
+    path.chmod(0o755)
     os.environ.pop("REPROBUILD_STORE", None)
     try:
         yield path
@@ -175,8 +182,15 @@ Suite = Mapping[str, tuple[Callable[[Path, int, int], Iterable[Row]], Sequence[i
 """By name: what measures in an empty directory at a size, over some rounds; and the sizes."""
 
 
+def compiled() -> None:
+    """Has our modules' byte code written, as installers do: a checkout may lack it."""
+    package = Path(reprobuild.__file__).parent
+    subprocess.run([sys.executable, "-m", "compileall", "-q", str(package)], check=False)
+
+
 def rows(suite: Suite, names: Sequence[str], quick: bool, rounds: int) -> Iterator[Row]:
     """The measurements, sizes ascending; with `quick` the smallest alone."""
+    compiled()
     for name, (work, sizes) in suite.items():
         if names and name not in names:
             continue

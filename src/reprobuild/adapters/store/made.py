@@ -10,6 +10,7 @@ time: `store verify` is for that.
 
 from __future__ import annotations
 
+import marshal
 import os
 import stat
 import time
@@ -139,30 +140,80 @@ def _constant(info: os.stat_result, mode: int) -> None:
 
 
 def _fingerprint(path: Path) -> tuple[bytes, int]:
-    """A digest of the inodes of everything at `path`, and the newest of their ctimes."""
-    info = os.lstat(path)
-    hasher, newest = blake3(_stamp(b"", info)), info.st_ctime_ns
-    if not stat.S_ISDIR(info.st_mode):
-        return hasher.digest(), newest
+    """A digest of the inodes of everything at `path`, and the newest of their ctimes.
+
+    All that a build pays, the first time in a process, for never being given a damaged input:
+    two calls of Python's an inode, and one update of the digest a directory.
+    """
+    top = os.lstat(path)
+    seen = _Seen()
+    seen.update([_row("", top)])
+    if not stat.S_ISDIR(top.st_mode):
+        return seen.digest(), seen.newest
     with DirStack(os.open(path, DIRECTORY)) as stack:
-        frames = [sorted(os.listdir(stack.top), reverse=True)]
+        frames = [seen.directory(stack.top)]
         while frames:
             if not frames[-1]:
                 frames.pop()
-                hasher.update(b"/")
                 if frames:
                     stack.pop()
                 continue
-            name = frames[-1].pop()
-            info = os.stat(name, dir_fd=stack.top, follow_symlinks=False)
-            hasher.update(_stamp(os.fsencode(name), info))
-            newest = max(newest, info.st_ctime_ns)
-            if stat.S_ISDIR(info.st_mode):
-                stack.push(os.open(name, DIRECTORY, dir_fd=stack.top))
-                frames.append(sorted(os.listdir(stack.top), reverse=True))
-    return hasher.digest(), newest
+            stack.push(os.open(frames[-1].pop(), DIRECTORY, dir_fd=stack.top))
+            frames.append(seen.directory(stack.top))
+    return seen.digest(), seen.newest
 
 
-def _stamp(name: bytes, info: os.stat_result) -> bytes:
-    numbers = (info.st_dev, info.st_ino, info.st_size, info.st_mode, info.st_mtime_ns)
-    return b"%s\0%d %d %d %d %d %d\n" % (name, *numbers, info.st_ctime_ns)
+_Row = tuple[str, int, int, int, int, int, int]
+
+
+def _row(name: str, info: os.stat_result) -> _Row:
+    return (
+        name,
+        info.st_dev,
+        info.st_ino,
+        info.st_size,
+        info.st_mode,
+        info.st_mtime_ns,
+        info.st_ctime_ns,
+    )
+
+
+class _Seen:
+    """The digest of a walk: of each directory its rows, in the order of the walk."""
+
+    def __init__(self) -> None:
+        self._hasher = blake3()
+        self.digest = self._hasher.digest
+        self.newest = 0
+        """The newest ctime."""
+
+    def update(self, rows: list[_Row]) -> None:
+        """The next directory's rows."""
+        # Of lists, tuples, numbers and text, version 2 makes the same bytes everywhere, and says
+        # how many there are: one sequence of updates has one meaning.
+        self._hasher.update(marshal.dumps(rows, 2))
+        self.newest = max(self.newest, *[row[-1] for row in rows]) if rows else self.newest
+
+    def directory(self, fd: int) -> list[str]:
+        """Looks at what lies in a directory; the directories among it, the last one first."""
+        rows: list[_Row] = []
+        below: list[str] = []
+        for name in sorted(os.listdir(fd)):
+            info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            mode = info.st_mode
+            rows.append(
+                (
+                    name,
+                    info.st_dev,
+                    info.st_ino,
+                    info.st_size,
+                    mode,
+                    info.st_mtime_ns,
+                    info.st_ctime_ns,
+                )
+            )
+            if mode & 0o170000 == stat.S_IFDIR:
+                below.append(name)
+        self.update(rows)
+        below.reverse()
+        return below
