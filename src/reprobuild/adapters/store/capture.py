@@ -47,6 +47,7 @@ class Keeping(Taker):
         self._trees = trees
         self._staging = staging
         self._room = _Room()
+        self._apart = 0
 
     def short(self, data: bytes, executable: bool) -> bytes:
         """Adds a file's content; its digest."""
@@ -102,7 +103,8 @@ class Keeping(Taker):
     def apart(self) -> object:
         """What `apart.KeepingApart` needs; raises OSError, as for a store that takes no more."""
         assert self._staging is not None
-        return str(self._staging.layout.root), self._staging.temporary() + "-"
+        self._apart += 1
+        return str(self._staging.layout.root), self._staging.corner(self._apart)
 
     def adopt(self, handed: Any) -> None:
         """Hands over what was written and found there."""

@@ -39,7 +39,8 @@ def create(path: str | bytes | Path, mode: int = 0o444, *, dir_fd: int | None = 
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(path, flags, mode, dir_fd=dir_fd)
     try:
-        fchmod(fd, mode)
+        if stat.S_IMODE(os.fstat(fd).st_mode) != mode:  # the umask; a look costs less than a write
+            fchmod(fd, mode)
     except OSError:
         os.close(fd)
         with suppress(OSError):
@@ -84,7 +85,8 @@ def fsync(fd: int) -> None:
 def mkdir(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
     """A new directory, world-readable whatever the umask; the name must be free."""
     os.mkdir(path, 0o755, dir_fd=dir_fd)
-    os.chmod(path, 0o755, dir_fd=dir_fd)  # noqa: S103 - build users read materialised trees
+    if stat.S_IMODE(os.stat(path, dir_fd=dir_fd, follow_symlinks=False).st_mode) != 0o755:
+        os.chmod(path, 0o755, dir_fd=dir_fd)  # noqa: S103 - build users read materialised trees
 
 
 _SHARED = stat.S_ISGID | stat.S_IWGRP

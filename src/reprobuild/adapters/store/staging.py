@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from reprobuild.adapters.store import durable, locks
+from reprobuild.adapters.store.dirstack import remove_tree
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.errors import ReprobuildError
 
@@ -47,6 +48,17 @@ class Staging:
             self._counter += 1
             return f"{session}/{self._counter}"
 
+    def corner(self, number: int) -> str:
+        """How temporary names of another process's begin (apart.py); raises OSError.
+
+        In a directory of its own by `number`: two that make files in one wait for each other.
+        """
+        session, _, unique = self.temporary().rpartition("/")
+        directory = f"{session}/apart-{number}"
+        with suppress(FileExistsError):
+            durable.mkdir(directory)
+        return f"{directory}/{unique}-"
+
     @property
     def root_fd(self) -> int:
         """A descriptor of the store's directory, older than everything written here."""
@@ -76,12 +88,8 @@ class Staging:
             if self._session is not None:
                 for path in (*self._blobs.values(), *(p for p, _ in self._trees.values())):
                     durable.forget(path)
-                with suppress(OSError):
-                    # What a process that was ended left half done (apart.py). What cannot go is
-                    # collection's work.
-                    for name in os.listdir(self._session):
-                        durable.forget(self._session / name)
-                    durable.rmdir(self._session)
+                with suppress(OSError):  # what cannot go is collection's work
+                    remove_tree(str(self._session))
                 os.close(self._session_fd)
             if self._root_fd >= 0:
                 os.close(self._root_fd)
