@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Semaphore, Thread
 
-Piece = bytes | bytearray
+Piece = bytes | bytearray | memoryview
 """A part of a stream, which nobody changes once it was handed on."""
 
 AHEAD = 4

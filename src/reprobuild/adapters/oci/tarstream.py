@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import BinaryIO
 
+from reprobuild.adapters.oci.streams import Piece
 from reprobuild.core import filelist
 from reprobuild.core.digest import Digest
 from reprobuild.core.filelist import after, quote
@@ -68,7 +69,7 @@ class _Style:
 class _Cutter:
     """Cuts what is appended to `parts` into pieces of one size.
 
-    Each piece has memory of its own: others may still be at work on the earlier ones.
+    Nothing is written to that a piece shows: others may still be at work on the earlier ones.
     """
 
     __slots__ = ("_full", "parts")
@@ -76,7 +77,7 @@ class _Cutter:
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
         """What is in no piece yet; who appends calls `settle` now and then."""
-        self._full: list[bytes | bytearray] = []
+        self._full: list[Piece] = []
 
     def settle(self) -> int:
         """Cuts off what makes whole pieces; the number of bytes that are left."""
@@ -84,7 +85,7 @@ class _Cutter:
         if size >= PIECE:
             whole = memoryview(b"".join(self.parts))
             end = size - size % PIECE
-            self._full += [bytes(whole[at : at + PIECE]) for at in range(0, end, PIECE)]
+            self._full += [whole[at : at + PIECE] for at in range(0, end, PIECE)]
             self.parts[:] = [whole[end:]]
         return size % PIECE
 
@@ -105,7 +106,7 @@ class _Cutter:
             yield
         self.parts[:] = [memoryview(piece)[:at]]
 
-    def take(self) -> list[bytes | bytearray]:
+    def take(self) -> list[Piece]:
         """The complete pieces, which are then forgotten."""
         full, self._full = self._full, []
         return full
@@ -117,7 +118,7 @@ class _Cutter:
 
 def tar_pieces(
     content: ContentStore, tree: Digest, overrides: Overrides, lines: list[str] | None = None
-) -> Iterator[bytes | bytearray]:
+) -> Iterator[Piece]:
     """The tar of `tree`: each directory before what it holds, names in order of their bytes.
 
     Pieces have PIECE bytes, the last one fewer. `lines`, when given, gets the line of every entry
