@@ -25,7 +25,7 @@ from pathlib import Path
 
 import graphs
 import nix
-from harness import MB, Row, Suite, Taken, Way, clear, command, contest, once, python
+from harness import MB, Row, Suite, Taken, Way, command, contest, once, python, set_aside
 
 from reprobuild.adapters.sandbox.executor import BubblewrapExecutor
 from reprobuild.adapters.store.store import LocalStore
@@ -85,21 +85,20 @@ def add(home: Path, files: int, rounds: int) -> Iterator[Row]:
     """Into an empty store."""
     content, store, other = home / "content", home / "store", home / "nix"
     size = _release(content, files)
-    ours = Way(python(ADD, store, content), prepare=lambda: clear(store))
+    ours = Way(python(ADD, store, content), prepare=lambda: set_aside(store))
     if nix.installed():
         env = nix.environment(other)
 
         def empty() -> None:
-            clear(other)
+            set_aside(other)
             nix.environment(other)
 
         theirs = Way(["nix", "store", "add-path", str(content)], prepare=empty, env=env)
         yield contest("add a tree, durably", size, "nix store add-path", ours, theirs,
                       wanted=0.7 if files <= 2500 else 1, rounds=rounds)  # fmt: skip
-        clear(other)
     copy = home / "copy"
     script = f"cp -a {content} {copy} && sync -f {copy}"
-    theirs = Way(["sh", "-c", script], prepare=lambda: clear(copy))
+    theirs = Way(["sh", "-c", script], prepare=lambda: set_aside(copy))
     yield contest("add a tree, durably", size, "cp -a; sync -f", ours, theirs,
                   wanted=1.3, rounds=rounds)  # fmt: skip
 
@@ -116,11 +115,11 @@ def following(home: Path, files: int, rounds: int) -> Iterator[Row]:
     before = _bytes(kept)
 
     def with_first() -> None:
-        clear(store)
+        set_aside(store)
         subprocess.run(["cp", "-a", str(kept), str(store)], check=True)
 
     ours = Way(python(ADD, store, second), prepare=with_first)
-    theirs = Way(python(ADD, store, first), prepare=lambda: clear(store))
+    theirs = Way(python(ADD, store, first), prepare=lambda: set_aside(store))
     yield contest("add release n+1, 99 % shared", size, "adding release n", ours, theirs,
                   wanted=0.2, rounds=rounds)  # fmt: skip
     once(ours)
@@ -187,7 +186,7 @@ def show(home: Path, files: int, rounds: int) -> Iterator[Row]:
         return taken
 
     sandbox()
-    linking = Way(["cp", "-al", str(content), str(copy)], prepare=lambda: clear(copy))
+    linking = Way(["cp", "-al", str(content), str(copy)], prepare=lambda: set_aside(copy))
     theirs = [once(linking) for _ in range(rounds + 1)][1:]
     first: list[Taken] = []
     later: list[Taken] = []

@@ -154,7 +154,7 @@ class Blobs:
         mode = 0o555 if executable else 0o444
         touched = info.st_mtime_ns != durable.EPOCH_NS or stat.S_IMODE(info.st_mode) != mode
         if (read or touched) and path not in self._confirmed:
-            reason = content_problem(path, hex_digest)
+            reason = content_problem(path, hex_digest, size)
             if reason:
                 raise damaged("blob", hex_digest, path, reason)
             self._confirmed.add(path)
