@@ -209,6 +209,21 @@ def test_a_collision_is_told_by_git_itself(
     assert len(no_whole_merge) == 1
 
 
+@pytest.mark.parametrize("later", [{"c": None}, {"new": "others\n"}, {"new/deep": "others\n"}])
+def test_what_one_side_adds_or_takes_away_is_told_by_git_itself(
+    tmp_path: Path, later: dict[str | bytes, str | bytes | tuple[int, bytes] | None]
+) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    base = _stack(origin)
+    origin.pull(5, {"c": "changed\n", "new": "ours\n"}, [base])
+    origin.pull(6, later, [base])
+    spec = merge_spec(origin, base, 5, 6)
+    assert checkout_composition(origin.path, spec, tmp_path / "work") == 6
+    with opened(origin.path) as repository, pytest.raises(ReprobuildError) as caught:
+        integrate(repository, spec)
+    assert caught.value.code == "E-CONFLICT"
+
+
 def test_a_head_that_moves_attributes_moves_what_comes_after(tmp_path: Path) -> None:
     origin = Origin.make(tmp_path / "origin.git")
     base = origin.commit({"x": LINES, ".gitattributes": "# none\n"}, ref="refs/heads/main")
