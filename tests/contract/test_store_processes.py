@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from reprobuild.adapters.store import verify as verify_module
 from reprobuild.adapters.store.capture import Keeping
 from reprobuild.adapters.store.crew import Crew
 from reprobuild.adapters.store.process import Process
+from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.adapters.store.treedigest import tree_digest
+from reprobuild.core.digest import Digest
 from reprobuild.errors import ReprobuildError
-from support.stores import flip
+from support.stores import blob_path, flip
 
 DIRECTORIES, FILES = 30, 20
 
@@ -36,6 +38,7 @@ def content(tmp_path: Path) -> Path:
             path.write_bytes(b"%d\n" % (number * file % 97) * file)
             path.chmod(0o755 if file % 5 == 0 else 0o644)
     (top / "long").write_bytes(bytes(range(256)) * 4096)
+    (top / "d3" / "long").write_bytes(bytes(range(255)) * 512)
     (top / "d1" / "link").symlink_to("nowhere")
     os.mkdir(os.fsencode(top) + b"/\xff\xfe")
     (top / "d2" / os.fsdecode(b"\xe9")).write_bytes(b"no UTF-8")
@@ -107,10 +110,24 @@ def test_all_content_comes_into_the_store(
     assert captured(content, tmp_path / "store") == plain(content, monkeypatch)
     assert answered and None not in answered
     assert any(handed[0] for _, _, handed in answered)
-    # Once more: what is here is found, and costs no write.
+    # Once more: what is here is found, costs no write, and is made durable with its name.
     answered.clear()
+    shards: list[str] = []
+    real = Staging._sync_directories
+
+    def sync(self: Staging, directories: Iterable[str]) -> None:
+        wanted = list(directories)
+        shards.extend(wanted)
+        real(self, wanted)
+
+    monkeypatch.setattr(Staging, "_sync_directories", sync)
     assert captured(content, tmp_path / "store") == plain(content, monkeypatch)
     assert answered and not any(handed[0] for _, _, handed in answered)
+    found = {path.rpartition("/")[0] for _, _, handed in answered for path in handed[1]}
+    assert found and found <= set(shards)
+    assert {path.name for path in (tmp_path / "store" / "blobs").iterdir()} == {
+        shard.rpartition("/")[2] for shard in shards if "/blobs/" in shard
+    }
 
 
 def test_a_blob_that_rotted_is_not_confirmed(
@@ -230,6 +247,10 @@ def test_verification_says_the_same(content: Path, tmp_path: Path, answered: lis
         for blob in blobs[4::9]:
             blob.chmod(0o600)
         blobs[1].rename(blobs[1].with_name("stray"))
+        long = blob_path(store, Digest.of(bytes(range(256)) * 4096))
+        if long.stat().st_size == 2**20 and long not in blobs[::9]:
+            flip(long)
+        assert any(str(long) == problem.path for problem in store.verify(jobs=2).problems)
         assert store.verify(jobs=2) == store.verify(jobs=1)
         kinds = {problem.kind for problem in store.verify(jobs=2).problems}
         assert kinds >= {"damaged", "mode", "misplaced", "missing"}
