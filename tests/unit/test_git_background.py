@@ -224,6 +224,35 @@ def test_what_one_side_adds_or_takes_away_is_told_by_git_itself(
     assert caught.value.code == "E-CONFLICT"
 
 
+@pytest.mark.parametrize("place", ["", "deep/", "deep/er/"])
+def test_attributes_that_forbid_a_merge_hold_for_files_merged_alone(
+    tmp_path: Path, place: str
+) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    rule = "deep/er/a.py"[len(place) :] + " -merge\n"
+    base = origin.commit({"deep/er/a.py": LINES, f"{place}.gitattributes": rule})
+    origin.pull(1, {"deep/er/a.py": changed(1, "one")}, [base])
+    origin.pull(2, {"deep/er/a.py": changed(40, "two")}, [base])
+    spec = merge_spec(origin, base, 1, 2)
+    assert checkout_composition(origin.path, spec, tmp_path / "work") == 2
+    with opened(origin.path) as repository, pytest.raises(ReprobuildError) as caught:
+        integrate(repository, spec)
+    assert caught.value.code == "E-CONFLICT"
+
+
+def test_a_merge_that_is_known_is_done_again_under_other_attributes(tmp_path: Path) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    base = origin.commit({"x": LINES})
+    origin.pull(1, {"x": changed(1, "one")}, [base])
+    origin.pull(2, {".gitattributes": "x -merge\n"}, [base])
+    origin.pull(3, {"x": changed(40, "three")}, [base])
+    with opened(origin.path) as repository:
+        assert integrate(repository, merge_spec(origin, base, 1, 3)).tree
+        with pytest.raises(ReprobuildError) as caught:
+            integrate(repository, merge_spec(origin, base, 1, 2, 3))
+    assert caught.value.code == "E-CONFLICT"
+
+
 def test_a_head_that_moves_attributes_moves_what_comes_after(tmp_path: Path) -> None:
     origin = Origin.make(tmp_path / "origin.git")
     base = origin.commit({"x": LINES, ".gitattributes": "# none\n"}, ref="refs/heads/main")
