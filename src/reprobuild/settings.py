@@ -16,6 +16,11 @@ from reprobuild.core.files import FLAKE_FILE
 from reprobuild.errors import ReprobuildError
 from reprobuild.whereabouts import flake_directory, store_directory
 
+SECTIONS = ("mirrors", "remote")
+"""What the configuration file may have."""
+
+_LARGEST = 2**20  # bytes of it
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -81,14 +86,29 @@ class Settings:
         """The parsed configuration; empty where there is no file. Raises E-CONFIG."""
         import tomllib
 
+        path = self.config_file
         try:
-            return tomllib.loads(self.config_file.read_text("utf-8"))
+            if path.exists() and not path.is_file():
+                raise ValueError("it is no plain file")
+            with path.open("rb") as file:
+                data = file.read(_LARGEST + 1)
+            if len(data) > _LARGEST:
+                raise ValueError(f"it is longer than {_LARGEST} bytes")
+            found = tomllib.loads(data.decode("utf-8"))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
+            raise ReprobuildError("E-CONFIG", f"{path}: {error}", file=str(path)) from error
+        unknown = sorted(set(found) - set(SECTIONS))
+        if unknown:
             raise ReprobuildError(
-                "E-CONFIG", f"{self.config_file}: {error}", file=str(self.config_file)
-            ) from error
+                "E-CONFIG",
+                f"{path}: there is no section {unknown[0]!r}",
+                hint=f"there are {' and '.join(SECTIONS)}",
+                file=str(path),
+                key=unknown[0],
+            )
+        return found
 
     @cached_property
     def state_dir(self) -> Path:

@@ -49,10 +49,15 @@ def test_files_offline(realized: Demo, tmp_path: Path) -> None:
     ]  # fmt: skip
     realized.run(*with_key)
     path = tmp_path / "image.tar.provenance.dsse.json"
+    named = ["image", "verify", f"file:{target}", "--attestation", str(path)]
+    assert len(realized.json(*named)["attestations"]) == 1  # by the user's own key
     document = json.loads(path.read_text())
     document["payload"] = document["payload"][:-8] + "AAAAAA=="
     path.write_text(json.dumps(document))
     assert realized.run("--json", *with_key, status=9).error["code"] == "E-SIGNATURE"
+    assert realized.run("--json", *named, status=9).error["code"] == "E-SIGNATURE"
+    path.unlink()
+    assert realized.run("--json", *named, status=3).error["code"] == "E-KEY"
 
 
 def test_no_key_no_attestation(realized: Demo, tmp_path: Path) -> None:

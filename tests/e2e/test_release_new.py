@@ -94,6 +94,15 @@ def test_a_release_in_a_row_needs_no_second_include(demo: Path) -> None:
     assert set(load_project(demo).flake.outputs) == {"demo-r1", "demo-r2", "demo-r3", "plain"}
 
 
+def test_a_number_that_another_output_has_is_passed_over(demo: Path) -> None:
+    path = demo / "flake-like.toml"
+    text = path.read_text()
+    output = text[text.index("[outputs.demo-r1]") : text.index("[outputs.demo-r1.published]")]
+    path.write_text(text + "\n" + output.replace("demo-r1", "sibling").replace('"r1"', '"r2"'))
+    said = cli("-C", str(demo), "--json", "release", "new", "--from", "demo-r1")
+    assert json.loads(said.out)["written"] == ["releases/demo-r3.toml", "flake-like.toml"]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "exit_"),
     [

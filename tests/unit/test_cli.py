@@ -10,7 +10,7 @@ import click
 import pytest
 
 from reprobuild.cli.main import COMMANDS, error_text, run
-from reprobuild.cli.options import parse_size, split_directory
+from reprobuild.cli.options import parse_memory, parse_size, split_directory
 from reprobuild.errors import ReprobuildError
 
 
@@ -146,6 +146,12 @@ def test_sizes_that_are_off(text: str) -> None:
     with pytest.raises(ReprobuildError) as caught:
         parse_size(text)
     assert caught.value.code == "E-USAGE"
+
+
+@pytest.mark.parametrize("text", ["1", "0", "15M"])
+def test_memory_for_no_build(text: str) -> None:
+    with pytest.raises(ReprobuildError, match="less than any build takes"):
+        parse_memory(text)
 
 
 def test_directory_before_the_hash() -> None:

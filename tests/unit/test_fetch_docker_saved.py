@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -120,3 +121,14 @@ def test_links_that_lead_in_circles(store: MemoryStore, tmp_path: Path) -> None:
     assert error.value.code == "E-FETCH"
     with open_layout(tmp_path / "x.tar") as files, pytest.raises(ReprobuildError):
         files.size("a")
+
+
+@pytest.mark.parametrize("transport", ["docker-archive", "oci-archive"])
+@pytest.mark.parametrize("what", ["fifo", "device"])
+def test_no_file_is_no_archive(
+    store: MemoryStore, tmp_path: Path, transport: str, what: str
+) -> None:
+    path = tmp_path / "x.tar"
+    os.mkfifo(path) if what == "fifo" else path.symlink_to("/dev/zero")
+    with pytest.raises(ReprobuildError, match="no regular file"):
+        fetched(store, tmp_path, f"{transport}:x.tar")

@@ -123,6 +123,8 @@ def test_tag_values() -> None:
     assert release is not None
     values = tag_values(release, [APP, PLAIN])
     assert values["date"] == "20260729"
+    early = release.model_copy(update={"date": datetime.date(1, 1, 1)})
+    assert tag_values(early, [])["date"] == "00010101"
     assert (values["cuda"], values["cuda.version"]) == ("133", "13.3")
     assert values["app.tree"] == "b" * 40
     assert "tool.tree" not in values

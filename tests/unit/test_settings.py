@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,16 @@ def test_configuration(tmp_path: Path) -> None:
     assert Settings(environment=settings).config == {"mirrors": {"https://a/": "file:///b/"}}
 
 
-@pytest.mark.parametrize("content", [b"[mirrors", b"\xff\xfe", b"a = 1\na = 2\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[mirrors",
+        b"\xff\xfe",
+        b"[mirrors]\na = 1\na = 2\n",
+        b"[mirors]\n",
+        b"#" * 2**21,
+    ],
+)
 def test_configuration_that_is_off(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(content)
@@ -64,6 +74,14 @@ def test_configuration_that_is_off(tmp_path: Path, content: bytes) -> None:
         _ = Settings(environment={"REPROBUILD_CONFIG": str(path)}).config
     assert caught.value.code == "E-CONFIG"
     assert caught.value.facts["file"] == str(path)
+
+
+@pytest.mark.parametrize("what", ["/dev/zero", "fifo"])
+def test_configuration_that_is_no_file(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "config.toml"
+    os.mkfifo(path) if what == "fifo" else path.symlink_to(what)
+    with pytest.raises(ReprobuildError, match="no plain file"):
+        _ = Settings(environment={"REPROBUILD_CONFIG": str(path)}).config
 
 
 def test_a_store_whose_path_is_not_utf8_is_refused() -> None:

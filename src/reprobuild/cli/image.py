@@ -57,7 +57,8 @@ def inspect(app: App, /, side: str) -> None:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="An attestation; else those beside the file, or the registry's.",
+    help="An attestation, by --key or a key you trust; else those beside the file, or the "
+    "registry's.",
 )
 @click.pass_obj
 def verify(
@@ -70,11 +71,13 @@ def verify(
     with opened(app, side) as image:
         result = app.images.verify(image.path, reference=image.reference)
         policy = imageattest.policy_of(app, image)
-        signed = bool(keys) or (policy is not None and bool(policy.signers or policy.gates))
+        signed = bool(keys or files) or (
+            policy is not None and bool(policy.signers or policy.gates)
+        )
         attachments = imageattest.read_files(files or imageattest.beside(image)) if signed else []
         if signed and image.remote:
             attachments += app.images.attachments(image.remote, result.facts)
-        if keys:
+        if keys or files:
             claims = imageattest.checked(app, image, result.facts, attachments, keys)
         imageattest.hold_to_policy(app, image, result.facts, attachments)
     facts = result.facts

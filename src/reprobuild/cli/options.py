@@ -15,6 +15,7 @@ from reprobuild.errors import ReprobuildError
 if TYPE_CHECKING:
     from reprobuild.app import App
 
+_LEAST_MEMORY = 16 * 2**20
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -24,6 +25,16 @@ def parse_size(text: str) -> int:
     if match is None:
         raise ReprobuildError("E-USAGE", f"{text!r} is no size; say 8G or 512M", got=text)
     return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of memory for builds; raises E-USAGE, also for less than any build takes."""
+    size = parse_size(text)
+    if size < _LEAST_MEMORY:
+        raise ReprobuildError(
+            "E-USAGE", f"{text} of memory is less than any build takes; say 8G or 512M", got=text
+        )
+    return size
 
 
 def machine_memory() -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reprobuild.cli.answer import remembered, text
-from reprobuild.cli.options import complete_outputs, in_flake, machine_memory, parse_size
+from reprobuild.cli.options import complete_outputs, in_flake, machine_memory, parse_memory
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def _wishes(
     limits = Limits(
         jobs=options["jobs"] or cores,
         cores=cores,
-        memory=parse_size(memory) if memory else int(machine_memory() * 0.85),
+        memory=parse_memory(memory) if memory else int(machine_memory() * 0.85),
     )
     check: frozenset[Any] = frozenset()
     if options["check"] == "closure":
@@ -346,7 +346,7 @@ def _link(app: App, path: Path, answer: Mapping[str, Any]) -> None:
     output = next(iter(answer["outputs"].values()))
     target = output["path"]
     app.store.set_root(*link_root(path.absolute(), target, output["tree"]))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".new-{os.urandom(4).hex()}")
     try:
         temporary.symlink_to(target)
         temporary.replace(path)

@@ -37,15 +37,14 @@ def verdict(app: App, /, first: str, second: str) -> None:
 
 def _tree(app: App, text: str) -> Digest:
     """A tree's digest; directories and files are stored first, a file under a constant name."""
-    import io
-
     from reprobuild.core.tree import Tree
 
     path = Path(text)
     if path.is_dir():
         return app.store.capture(path)
     if path.is_file():
-        entry = app.store.add_blob(io.BytesIO(path.read_bytes()))
+        with path.open("rb") as file:
+            entry = app.store.add_blob(file)
         node = Tree.of({b"file": entry})
         app.store.add_trees({node.digest: node})
         return node.digest

@@ -22,6 +22,7 @@ from reprobuild.adapters.fetch.http import CHUNK, TransferError
 from reprobuild.adapters.fetch.partial import disk_error, ensure
 from reprobuild.adapters.fetch.registry import MANIFEST_LIMIT
 from reprobuild.adapters.fetch.wanted import Wanted, mismatch
+from reprobuild.adapters.regular import open_regular
 from reprobuild.core.encoding import Value, encode
 from reprobuild.core.image import CONFIG, LAYER, LAYER_GZIP, LAYER_ZSTD, MANIFEST
 from reprobuild.ports import Reporter
@@ -67,7 +68,10 @@ class SavedSource:
     @contextmanager
     def _member(self, name: str) -> Iterator[tuple[BinaryIO, int]]:
         try:
-            with tarfile.open(self._archive(), "r:") as archive:
+            with (
+                open_regular(self._archive()) as file,
+                tarfile.open(fileobj=file, mode="r:") as archive,
+            ):
                 info = archive.getmember(name)
                 for _ in range(MAX_LINKS):  # twins of a layer are links in old archives
                     if not info.issym() and not info.islnk():

@@ -16,6 +16,7 @@ from reprobuild.adapters.fetch.http import CHUNK, TransferError
 from reprobuild.adapters.fetch.partial import disk_error, ensure
 from reprobuild.adapters.fetch.registry import MANIFEST_LIMIT
 from reprobuild.adapters.fetch.wanted import Place, Wanted, mismatch
+from reprobuild.adapters.regular import open_regular
 from reprobuild.core.digest import Sha256
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Reporter
@@ -77,7 +78,7 @@ class ArchiveSource:
     @contextmanager
     def _member(self, name: str) -> Iterator[tuple[HashingReader, int]]:
         try:
-            with tarfile.open(self._path) as archive:
+            with open_regular(self._path) as file, tarfile.open(fileobj=file) as archive:
                 for info in archive:
                     if info.isreg() and info.name.removeprefix("./") == name:
                         inner = archive.extractfile(info)

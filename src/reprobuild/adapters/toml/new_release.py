@@ -54,7 +54,14 @@ def new_release(
             "E-USAGE", f"{old} has no [release] that another could follow", output=old
         )
     before = output.release.revision
+    taken = {
+        other.release.revision
+        for other in project.flake.outputs.values()
+        if other.release is not None and other.release.codename == output.release.codename
+    }
     after = next_revision(before) if revision is None else revision
+    while revision is None and after in taken:
+        after = next_revision(after)
     if after is None or after == before or not is_name(after):
         raise ReprobuildError(
             "E-USAGE",

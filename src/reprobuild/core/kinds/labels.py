@@ -62,7 +62,7 @@ def tag_values(release: Release, components: Sequence[ComponentFacts]) -> dict[s
     values = {
         "codename": release.codename,
         "revision": release.revision,
-        "date": release.date.strftime("%Y%m%d"),
+        "date": release.date.isoformat().replace("-", ""),
     }
     for name, version in release.runtime.items():
         values[name] = compact(version)
