@@ -112,9 +112,9 @@ def _gather(
     if contract is not None:
         data = read_document(contract, "E-CONTRACT")
         if forge:
-            from reprobuild.core.integration.address import check_url
+            from reprobuild.core.integration.address import check_stated
 
-            check_url(forge)
+            check_stated(forge)
         imported = from_contract(parse_contract(data, str(contract)), contract.name, forge)
         sources += imported.sources
     for path in locks:

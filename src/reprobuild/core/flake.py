@@ -12,7 +12,9 @@ from reprobuild.core.component import Arch
 from reprobuild.core.derivation import Isolation
 from reprobuild.core.documents.model import Documents, Published
 from reprobuild.core.gates import Gate
+from reprobuild.core.integration.address import WITHOUT_SECRETS, secret_in
 from reprobuild.core.profiles.model import Profile
+from reprobuild.core.redact import redact_address
 from reprobuild.core.schema import (
     Commit,
     EnvName,
@@ -42,14 +44,22 @@ class GitInput(Model):
     @field_validator("url")
     @classmethod
     def _url(cls, url: str) -> str:
+        shown = repr(redact_address(url)[:80])
         # git gives meaning to `ext::…` and to a leading dash; neither is an address.
         if url.startswith("-") or "::" in url or any(ord(c) < 32 for c in url):
-            raise problem("url", f"{url[:80]!r} is no address of a git repository")
+            raise problem("url", f"{shown} is no address of a git repository")
         if " " in url and not url.startswith("/"):
-            raise problem("url", f"{url[:80]!r} holds a space: write it as %20")
+            raise problem("url", f"{shown} holds a space: write it as %20")
         if not url.startswith(("https://", "http://", "ssh://", "git://", "file://", "/")):
             raise problem(
-                "url", f"{url[:80]!r} needs a scheme: https, ssh, git, file, or an absolute path"
+                "url", f"{shown} needs a scheme: https, ssh, git, file, or an absolute path"
+            )
+        secret = secret_in(url)
+        if secret:
+            raise problem(
+                "url",
+                f"the address of {shown} holds {secret}, which would be published with all that "
+                f"is made from it; {WITHOUT_SECRETS}",
             )
         return url
 

@@ -21,6 +21,21 @@ def redact(text: str) -> str:
     return _USERINFO.sub(r"\1", text)
 
 
+def userinfo(url: str) -> str:
+    """What stands before the host of an address with a scheme, without its @; else ""."""
+    found = _USERINFO.match(url)
+    return found[0][len(found[1]) : -1] if found else ""
+
+
+def redact_address(text: str) -> str:
+    """As `redact`, for a text that was to be one address: it may have a password and no scheme."""
+    bare = redact(text)
+    if "://" in bare:
+        return bare
+    user, at, rest = bare.rpartition("@")
+    return rest if at and ":" in user else bare
+
+
 def redact_reference(text: str) -> str:
     """An image reference, with a scheme or without: an @ in it separates a digest, or credentials.
 

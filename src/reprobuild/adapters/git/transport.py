@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reprobuild.adapters.git.plumbing import clean_environment, run
 from reprobuild.core.digest import GitOid
-from reprobuild.core.integration.address import check_url
+from reprobuild.core.integration.address import check_url, secret_in
 from reprobuild.core.integration.model import check_ref
 from reprobuild.core.redact import redact
 from reprobuild.errors import ReprobuildError
@@ -91,6 +91,17 @@ def _network(
     argv: Sequence[str], url: str, *, git_dir: Path | None = None, stdin: bytes = b""
 ) -> tuple[int, bytes, bytes]:
     env = transport_environment()
+    if secret_in(url):
+        bare = redact(url)
+        # git writes the address that it is told into the configuration of the cache (as a partial
+        # clone's promisor): it is told one without credentials, and from the environment, which
+        # leaves nothing behind, what to reach it by (git-config(1), url.<base>.insteadOf).
+        argv = [bare if word == url else word for word in argv]
+        env |= {
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": f"url.{url}.insteadOf",
+            "GIT_CONFIG_VALUE_0": bare,
+        }
     if git_dir is not None:
         env["GIT_DIR"] = str(git_dir)
     try:

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from reprobuild.adapters.toml.positions import Positions
 from reprobuild.adapters.toml.shape import keys, kinds_at, model_at, noun
 from reprobuild.core.problem import Problem, did_you_mean, listed, nearest, shown
+from reprobuild.core.redact import redact_address
 from reprobuild.core.reference import FORMS, SCOPES
 
 _TYPES = {
@@ -161,6 +162,8 @@ def _problem(
         )
     if type_ == "finding_reference" and isinstance(value, str):
         return _reference(path, value, detail["msg"], file)
+    if type_ == "finding_url" and isinstance(value, str):
+        value = redact_address(value)
     # What is left are the models' own findings, whose texts are finished.
     return Problem(file, path, detail["msg"], at="key" if is_key else "value", got=shown(value))
 

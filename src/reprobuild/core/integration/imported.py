@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 
 from reprobuild.core.digest import GitOid
-from reprobuild.core.integration.address import check_url, repository_name
+from reprobuild.core.integration.address import check_stated, repository_name
 from reprobuild.core.integration.contract import Contract, ContractSection
 from reprobuild.core.integration.manifest import Manifest
 from reprobuild.core.integration.model import Exclusion, HeadSpec, SourcePatch, Strategy, pull_ref
@@ -181,7 +181,7 @@ def _section(contract: Contract, section: ContractSection, file: str, forge: str
     repository = repositories.pop() if repositories else section.name
     return ImportedSource(
         component=component_name(section.name),
-        url=check_url(f"{place}/{repository}.git"),
+        url=check_stated(f"{place}/{repository}.git"),
         ref=f"refs/heads/{section.branch}",
         strategy=Strategy(section.strategy) if section.strategy else Strategy.MERGE,
         heads=tuple(HeadSpec(h.number, h.head, h.title) for h in section.heads),

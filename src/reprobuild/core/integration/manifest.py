@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reprobuild.core.digest import GitOid, Sha256
-from reprobuild.core.integration.address import check_url
+from reprobuild.core.integration.address import check_stated
 from reprobuild.core.integration.jsonform import Fields, load
 from reprobuild.core.integration.model import (
     EXCLUSION_DISPOSITIONS,
@@ -115,9 +115,11 @@ def parse_manifest(data: bytes, name: str) -> Manifest:
         raise fields.error("base_ref", "must be a full refs/heads/... ref")
     repository = fields.text("repository")
     try:
-        check_url(repository)
+        check_stated(repository)
     except ReprobuildError as error:
-        raise fields.error("repository", f"is refused: {error.message}") from error
+        wrong = fields.error("repository", f"is refused: {error.message}")
+        wrong.hint = error.hint
+        raise wrong from error
     strategy = _strategy(fields)
     composition_ref, composition = _composition(fields, strategy)
     heads = _heads(fields, strategy)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reprobuild.core.digest import GitOid, Sha256
-from reprobuild.core.integration.address import check_url
+from reprobuild.core.integration.address import check_stated
 from reprobuild.core.integration.jsonform import Fields, load
 from reprobuild.core.integration.manifest import parse_commits, parse_patches
 from reprobuild.core.integration.model import (
@@ -104,9 +104,11 @@ def parse_lock(data: bytes, name: str) -> UpstreamLock:
 def _address(fields: Fields, key: str) -> str:
     url = fields.text(key)
     try:
-        return check_url(url)
+        return check_stated(url)
     except ReprobuildError as error:
-        raise fields.error(key, f"is refused: {error.message}") from error
+        wrong = fields.error(key, f"is refused: {error.message}")
+        wrong.hint = error.hint
+        raise wrong from error
 
 
 def _head(row: Fields, seen: set[int]) -> HeadSpec:
