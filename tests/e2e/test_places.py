@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from reprobuild.adapters.bundle.service import Bundles
 from support.cliin import cli
 
 
@@ -119,6 +123,77 @@ def test_a_text_goes_to_a_place_that_is_there(
     assert said.status == 0, said.err
     assert said.out.startswith(str(written)), "what was written is named"
     assert written.stat().st_size > 0
+
+
+@contextmanager
+def no_room(bytes_: int) -> Iterator[None]:
+    """No file may become longer: as a full disk does, but for the words of the refusal."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_text_without_room_is_not_the_calls_fault(release: Path, tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    place.mkdir()
+    made = place / "made"
+    with no_room(64):
+        for words in (
+            ["release", "runbook", "demo", "-o"],
+            ["graph", "demo", "-o"],
+            ["graph", "demo", "--format", "html", "-o"],
+            ["diff", "demo", "demo", "-o"],
+        ):
+            said = cli("-C", str(release), *words, str(made))
+            assert (said.status, "E-WRITE" in said.err) == (10, True), said.err
+            assert list(place.iterdir()) == [], "nothing half-written stays"
+
+
+def test_an_inventory_without_room_leaves_nothing(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "out"
+    place.mkdir()
+    real = Bundles.replace_file
+
+    def full(self: Bundles, path: Path, content: bytes) -> None:
+        with no_room(16):  # the store's own files have theirs
+            real(self, path, content)
+
+    monkeypatch.setattr(Bundles, "replace_file", full)
+    said = cli("-C", str(release), "inventory", "-o", str(place / "made"))
+    assert (said.status, "E-WRITE" in said.err) == (10, True), said.err
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["release", "runbook", "demo", "-o"],
+        ["graph", "demo", "-o"],
+        ["diff", "demo", "demo", "-o"],
+        ["inventory", "-o"],
+        ["export", "demo", "--no-tool", "-o"],
+        ["realize", "--out-link"],
+        ["realize", "--check", "--trace"],
+    ],
+    ids=lambda words: "-".join(words[:2]),
+)
+def test_a_name_may_be_as_long_as_names_can_be(
+    demo: Path, tmp_path: Path, words: list[str]
+) -> None:
+    flake = demo / "flake-like.toml"
+    if words[0] == "release":
+        flake.write_text(flake.read_text() + RELEASE)
+    place = tmp_path / "out"
+    place.mkdir()
+    name = "n" * os.pathconf(place, "PC_NAME_MAX")
+    said = cli("-C", str(demo), "-q", *words, str(place / name))
+    assert said.status == 0, said.err
+    assert os.listdir(place) == [name]
 
 
 def test_files_go_into_directories_alone(release: Path, tmp_path: Path) -> None:

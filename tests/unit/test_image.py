@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -325,6 +326,15 @@ def test_archive_and_directory_hold_the_same_image(store: MemoryStore, tmp_path:
             facts.layers,
         )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tar", "b.tar", "dir", "store"]
+
+
+def test_names_may_be_as_long_as_names_can_be(store: MemoryStore, tmp_path: Path) -> None:
+    longest = os.pathconf(tmp_path, "PC_NAME_MAX")
+    with open_layout(store.materialise(quick_image(store))) as files:
+        facts = read_layout(files)
+        write_archive(files, facts, "a:1", tmp_path / ("a" * longest))
+        write_directory(files, facts, "a:1", tmp_path / ("d" * longest))
+    assert sorted(len(p.name) for p in tmp_path.iterdir()) == [5, longest, longest]
 
 
 def test_a_directory_that_exists_is_left_alone(store: MemoryStore, tmp_path: Path) -> None:

@@ -13,6 +13,10 @@ from pathlib import Path
 
 from reprobuild.errors import ReprobuildError
 
+TEMPORARY = ".new-"
+"""How files begin that have no name yet. Followed by eight letters whatever the name they will get:
+one made of that name would be longer than it, and than NAME_MAX where it is nearly as long."""
+
 
 def is_stream(path: Path) -> bool:
     """Whether a device, FIFO or socket stands there: it is written to, and never replaced."""

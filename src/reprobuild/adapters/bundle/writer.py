@@ -1,8 +1,8 @@
 """Writing a bundle: streamed, resumable, and the same bytes for the same content.
 
-What is being written lies beside the file under `.NAME.partial`, with a journal of the pieces that
-are finished; a second call for the same content takes up after the last whole piece. The file gets
-its name when all of it is on the disk.
+What is being written lies beside the file under `.NAME.partial` (a long name's digest in its
+place), with a journal of the pieces that are finished; a second call for the same content takes up
+after the last whole piece. The file gets its name when all of it is on the disk.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from reprobuild.errors import ReprobuildError
 
 LEVEL = 2
 """250–530 MB/s a core where level 3 makes 75–310; files up to a fifth larger."""
+_ENDINGS = ("partial", "journal")
+_LONGEST = 120
+"""Bytes of a file name that endings are added to: the shortest NAME_MAX in use is 143."""
 _ROW = struct.Struct(">I32s")
 
 
@@ -96,8 +99,7 @@ def _write(
     import fcntl
 
     check_replaceable(path)
-    partial = path.with_name(f".{path.name}.partial")
-    journal_path = path.with_name(f".{path.name}.journal")
+    partial, journal_path = (path.with_name(f".{_stem(path.name)}.{end}") for end in _ENDINGS)
     objects = layout.pack_objects(plan.entries)
     content = sum(e.size for e in plan.entries)
     key = layout.index_digest(
@@ -186,6 +188,12 @@ def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
     while size > 0 and (data := source.read(min(size, 2**20))):
         target.write(data)
         size -= len(data)
+
+
+def _stem(name: str) -> str:
+    """The file's name, or what stands for one to which no ending could be added."""
+    raw = os.fsencode(name)
+    return name if len(raw) <= _LONGEST else Digest.of(raw).hex[:16]
 
 
 def _sync_directory(path: Path) -> None:

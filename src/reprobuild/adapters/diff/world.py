@@ -208,14 +208,14 @@ class World:
         return reader_below(self._home)
 
     def write(self, path: Path, text: str) -> None:
-        """Gives a file new content, whole or not at all; raises E-USAGE when it cannot be."""
+        """Gives a file new content, whole or not at all; raises E-WRITE."""
         from reprobuild.adapters.git.files import replace_file
 
         try:
             replace_file(path, text.encode())
         except OSError as error:
             raise ReprobuildError(
-                "E-USAGE", f"-o {path}: {error.strerror}", file=str(path)
+                "E-WRITE", f"cannot write {path}: {error.strerror}", file=str(path)
             ) from error
 
     def image(self, kind: str, reference: str) -> ImageSide:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from reprobuild.adapters.places import is_stream
+from reprobuild.adapters.places import TEMPORARY, is_stream
 from reprobuild.core.integration.model import check_patch_path
 from reprobuild.errors import ReprobuildError
 
@@ -58,7 +58,7 @@ class Pending:
 
     def __init__(self, target: Path) -> None:
         self._target = target
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        handle, name = tempfile.mkstemp(prefix=TEMPORARY, dir=target.parent)
         self.temporary = Path(name)
         self.file: BinaryIO = os.fdopen(handle, "wb")
 
@@ -80,8 +80,10 @@ class Pending:
         self.temporary.replace(self._target)
 
     def __exit__(self, *_: object) -> None:
-        self.file.close()
-        self.temporary.unlink(missing_ok=True)
+        try:
+            self.file.close()  # writes what is buffered: the disk may be full
+        finally:
+            self.temporary.unlink(missing_ok=True)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from reprobuild.adapters.oci.layout import LayoutFiles, blob_name, blobs_of
-from reprobuild.adapters.places import check_replaceable
+from reprobuild.adapters.places import TEMPORARY, check_replaceable
 from reprobuild.core.encoding import Value, encode
 from reprobuild.core.image import (
     OCI_LAYOUT,
@@ -97,7 +97,7 @@ def write_archive(
     Raises OSError's own kinds for what the disk refuses; an existing file is replaced at the end.
     """
     check_replaceable(target)
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    descriptor, name = tempfile.mkstemp(prefix=TEMPORARY, dir=target.parent)
     temporary = Path(name)
     try:
         size = 0
@@ -122,7 +122,7 @@ def write_directory(files: LayoutFiles, image: ImageFacts, reference: str, targe
     """
     if target.exists() or target.is_symlink():
         raise ReprobuildError("E-USAGE", f"{target} exists already", hint="name a new directory")
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    work = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=target.parent))
     try:
         (work / "blobs/sha256").mkdir(parents=True)
         for name, _ in blobs_of(image, files):

@@ -6,6 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from reprobuild.adapters.places import TEMPORARY
 from reprobuild.errors import ReprobuildError
 
 
@@ -13,7 +14,7 @@ def write_whole(path: Path, data: bytes) -> None:
     """Whole or not at all; raises E-WRITE."""
     temporary = ""
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             os.fchmod(file.fileno(), 0o644)

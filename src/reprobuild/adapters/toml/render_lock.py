@@ -21,6 +21,7 @@ from tomlkit import array, comment, document, inline_table, nl, table
 from tomlkit.container import Container
 from tomlkit.items import AbstractTable, Array, InlineTable
 
+from reprobuild.adapters.places import TEMPORARY
 from reprobuild.core.lock import Lock
 from reprobuild.core.schema import Algorithm
 from reprobuild.errors import ReprobuildError
@@ -67,7 +68,7 @@ def replace_file(path: Path, data: bytes) -> bool:
             return False
     except FileNotFoundError:
         pass
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(TEMPORARY + secrets.token_hex(8))
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
