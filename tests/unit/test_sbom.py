@@ -12,7 +12,7 @@ import pytest
 from fakes.memory_store import MemoryStore
 from reprobuild.adapters.oci.delivery import Images
 from reprobuild.adapters.sbom import documents
-from reprobuild.core.bill import bill
+from reprobuild.core.bill import Bill, Item, bill
 from support.released import INSTALLED, document, released, row
 
 LIBRARY, BINARY = "opt/demo/kernels.so", b"not really a library"
@@ -60,6 +60,47 @@ def test_spdx(written: list[dict[str, Any]], tmp_path: Path) -> None:
     related = {(r["spdxElementId"], r["relationshipType"], r["relatedSpdxElement"])
                for r in spdx["relationships"]}  # fmt: skip
     assert (library["SPDXID"], "GENERATED_FROM", own["SPDXID"]) in related
+
+
+@pytest.mark.parametrize(
+    ("repository", "location"),
+    [
+        ("https://example.org/x.git", f"git+https://example.org/x.git@{'c' * 40}"),
+        ("ssh://git@example.org:22/x.git", f"git+ssh://git@example.org:22/x.git@{'c' * 40}"),
+        ("git://example.org/x.git", f"git+git://example.org/x.git@{'c' * 40}"),
+        ("https://forge/x.git", "NOASSERTION"),
+        ("https://forge.internal/x.git", "NOASSERTION"),
+        ("http://127.0.0.1:8080/x.git", "NOASSERTION"),
+        ("https://[::1]/x.git", "NOASSERTION"),
+        ("https://example.org:port/x.git", "NOASSERTION"),
+        ("https://", "NOASSERTION"),
+        ("git@example.org:owner/x.git", "NOASSERTION"),
+        ("file:///srv/x.git", "NOASSERTION"),
+        ("/srv/git/x y.git", "NOASSERTION"),
+        ("fixture:repo", "NOASSERTION"),
+        ("https://" + "a." * 5000, "NOASSERTION"),
+    ],
+)
+def test_any_repository_has_an_spdx_document(repository: str, location: str) -> None:
+    item = Item("component-x", "component", "x", "1", "MIT", "x", repository=repository,
+                commit="c" * 40, drv="d" * 64)  # fmt: skip
+    made = Bill("image", "1", "2026-01-31T00:00:00Z", f"sha256:{'a' * 64}", (item,))
+    spdx, cyclonedx = (json.loads(d.data) for d in documents(made))
+    (package,) = [p for p in spdx["packages"] if p["name"] == "x"]
+    assert package["downloadLocation"] == location
+    assert cyclonedx["components"]
+
+
+def test_names_that_an_spdx_id_cannot_tell_apart() -> None:
+    items = tuple(
+        Item(f"component-{n}", "component", n, "1", "MIT", n, drv="d" * 64)
+        for n in ("a-b", "a_b", "a+b")
+    )
+    made = Bill("image", "1", "2026-01-31T00:00:00Z", f"sha256:{'a' * 64}", items)
+    spdx = json.loads(documents(made)[0].data)
+    ids = {p["name"]: p["SPDXID"] for p in spdx["packages"]}
+    assert ids["a-b"] == "SPDXRef-component-a-b"
+    assert len(set(ids.values())) == 4
 
 
 def test_cyclonedx(written: list[dict[str, Any]]) -> None:

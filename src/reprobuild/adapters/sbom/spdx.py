@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 from datetime import datetime
@@ -24,6 +25,7 @@ from spdx_tools.spdx.model import (
     RelationshipType,
     SpdxNoAssertion,
 )
+from spdx_tools.spdx.validation.uri_validators import validate_download_location
 from spdx_tools.spdx.writer.json.json_writer import write_document_to_stream
 
 from reprobuild.adapters.sbom.purl import purl, serial
@@ -47,10 +49,11 @@ def spdx_document(bill: Bill) -> bytes:
     packages, relationships = [root], [
         Relationship("SPDXRef-DOCUMENT", RelationshipType.DESCRIBES, ROOT)
     ]  # fmt: skip
+    ids = _ids(bill)
     for item in bill.items:
-        package = _package(item, extracted)
+        package = _package(item, ids[item.key], extracted)
         packages.append(package)
-        parent = ROOT if item.kind == "component" else _ref(f"component-{item.component}")
+        parent = ROOT if item.kind == "component" else ids[f"component-{item.component}"]
         relationships.append(Relationship(parent, RelationshipType.CONTAINS, package.spdx_id))
         if item.kind == "compiled":
             made = Relationship(package.spdx_id, RelationshipType.GENERATED_FROM, parent)
@@ -74,20 +77,23 @@ def spdx_document(bill: Bill) -> bytes:
     return text.encode() + b"\n"
 
 
-def _ref(key: str) -> str:
-    return "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", key)
+def _ids(bill: Bill) -> dict[str, str]:
+    """SPDX ids by key; keys that differ in characters which an id cannot have are numbered."""
+    ids: dict[str, str] = {}
+    taken = {ROOT}
+    for item in bill.items:
+        plain = "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", item.key)
+        names = itertools.chain([plain], (f"{plain}-{n}" for n in itertools.count(2)))
+        ids[item.key] = next(name for name in names if name not in taken)
+        taken.add(ids[item.key])
+    return ids
 
 
-def _package(item: Item, extracted: dict[str, ExtractedLicensingInfo]) -> Package:
-    location = (
-        f"git+{item.repository}@{item.commit}"
-        if item.repository.startswith(("https://", "http://", "ssh://"))
-        else SpdxNoAssertion()
-    )
+def _package(item: Item, spdx_id: str, extracted: dict[str, ExtractedLicensingInfo]) -> Package:
     return Package(
-        _ref(item.key),
+        spdx_id,
         item.name,
-        location,
+        _location(item),
         version=item.version or None,
         files_analyzed=False,
         checksums=[Checksum(ChecksumAlgorithm.SHA256, item.sha256)] if item.sha256 else [],
@@ -100,6 +106,18 @@ def _package(item: Item, extracted: dict[str, ExtractedLicensingInfo]) -> Packag
         source_info=f"derivation {item.drv}" if item.drv else None,
         comment=f"device code for {', '.join(item.archs)}" if item.archs else None,
     )
+
+
+def _location(item: Item) -> object:
+    """Where the source is, in the form of SPDX 2.3, 7.7; nothing is asserted for what has no such
+    form by the library's own rules: a path, a host without a domain or with a port alone."""
+    repository = item.repository
+    if len(repository) > 2000 or not repository.startswith(
+        ("https://", "http://", "ssh://", "git://")
+    ):
+        return SpdxNoAssertion()
+    location = f"git+{repository}@{item.commit}"
+    return SpdxNoAssertion() if validate_download_location(location) else location
 
 
 def _licence(text: str, extracted: dict[str, ExtractedLicensingInfo]) -> object:
