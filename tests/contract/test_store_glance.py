@@ -41,6 +41,8 @@ def test_sees_what_the_store_says(tmp_path: Path, readme: bool) -> None:
     assert not glance.has_tree("0" * 64)
     assert glance.has_realized(record.drv.hex)
     assert not glance.has_realized("0" * 64)
+    assert glance.holds(str(store.materialise(record.outputs["out"])))
+    assert not glance.holds(f"{store.path}-copy/materialised/x")
     store.close()
 
 

@@ -161,3 +161,17 @@ def test_a_changed_source_is_seen_at_once(realized: Demo) -> None:
     realized.run("realize")
     (realized.path / "fixtures/header/main/other.txt").write_text("changed\n")
     assert realized.run("--json", "realize", status=4).error["code"] == "E-LOCK-STALE"
+
+
+def test_a_copied_store_answers_with_its_own_paths(realized: Demo, tmp_path: Path) -> None:
+    realized.run("realize", "demo.program")
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-a", str(realized.store), str(copy)], check=True)
+    for _ in range(2):  # the second is remembered
+        document = realized.json("realize", "demo.program", store=copy)
+        path = Path(document["outputs"]["demo.program"]["path"])
+        assert path.is_relative_to(copy)
+        assert path.is_dir()
+        assert document["counts"]["built"] == 0
+    first = realized.json("realize", "demo.program")
+    assert Path(first["outputs"]["demo.program"]["path"]).is_relative_to(realized.store)

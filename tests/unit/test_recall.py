@@ -27,6 +27,7 @@ class Store:
         self.roots: dict[str, bytes] = {}
         self.trees = {TREE.hex}
         self.drvs = {DRV.hex}
+        self.elsewhere = ""
 
     def root(self, name: str) -> bytes | None:
         return self.roots.get(name)
@@ -36,6 +37,9 @@ class Store:
 
     def has_realized(self, hex_digest: str) -> bool:
         return hex_digest in self.drvs
+
+    def holds(self, path: str) -> bool:
+        return path != self.elsewhere
 
 
 @pytest.fixture
@@ -74,6 +78,12 @@ def test_does_not_answer_another(project: Path) -> None:
     assert recall(store, project, [], {"isolation": "none"}) is None
     assert recall(store, project / "notes", [], WISHES) is None
     assert recall(Store(), project, [], WISHES) is None
+
+
+def test_does_not_name_what_lies_in_another_store(project: Path) -> None:
+    store = Store()
+    store.elsewhere = remember(store, project)["outputs"]["demo"]["path"]
+    assert recall(store, project, [], WISHES) is None
 
 
 def put_back(path: Path) -> None:

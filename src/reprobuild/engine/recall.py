@@ -33,6 +33,10 @@ if TYPE_CHECKING:
             """Whether the record is here that was chosen for a derivation."""
             ...
 
+        def holds(self, path: str) -> bool:
+            """Whether a path lies in the store, by its name."""
+            ...
+
 
 _PREFIX = "blake3:"
 
@@ -69,6 +73,8 @@ def recall(
     drvs = [entry["drv"].removeprefix(_PREFIX) for entry in answer["outputs"].values()]
     if not all(store.has_realized(drv) for drv in drvs):
         return None
-    if not all(os.path.exists(entry["path"]) for entry in answer["outputs"].values()):
+    # The store may be a copy of the one that it was written for.
+    paths = [entry["path"] for entry in answer["outputs"].values()]
+    if not all(store.holds(path) and os.path.exists(path) for path in paths):
         return None
     return answer

@@ -39,6 +39,11 @@ class Glance:
         """Whether a tree's node is here; by the store's commit order the rest then is, too."""
         return os.path.exists(paths.sharded(self._root, "trees", hex_digest))
 
+    def holds(self, path: str) -> bool:
+        """Whether `path` is the name of something in this store: a copy of a store still has the
+        original's paths in its documents."""
+        return path.startswith(f"{self._root}/")
+
     def has_realized(self, hex_digest: str) -> bool:
         """Whether a derivation's chosen record is here (see `Records.chosen`)."""
         text = _start_of(paths.sharded(self._root, "chosen", hex_digest))
