@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,54 @@ def test_one_that_is_killed_costs_nothing_but_time(
     monkeypatch.setattr(Process, "ask", ask)
     assert captured(content, tmp_path / "store") == plain(content, monkeypatch)
     assert asked >= when
+
+
+CAPTURE = """\
+import sys
+from pathlib import Path
+from reprobuild.adapters.store import crew, taking
+from reprobuild.adapters.store.store import LocalStore
+taking.MANY = 40
+crew.spare_cores = lambda: 2
+with LocalStore.open(Path(sys.argv[1]), create=True) as store:
+    while True:
+        store.capture(Path(sys.argv[2]))
+        store.close()
+        print("once", flush=True)
+"""
+
+
+@pytest.mark.parametrize("after", [0.0, 0.01, 0.05])
+def test_it_ends_with_the_one_that_started_it(after: float, content: Path, tmp_path: Path) -> None:
+    home = tmp_path / "store"
+    with subprocess.Popen(
+        [sys.executable, "-c", CAPTURE, str(home), str(content)], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not (others := children.read_text().split()):
+            time.sleep(0.001)
+        time.sleep(after)
+        process.kill()
+    deadline = time.monotonic() + 60
+    while any(_lives(other) for other in others) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(_lives(other) for other in others)
+    with LocalStore.open(home) as store:
+        assert store.verify(jobs=1).problems == []
+        store.gc()
+        assert list((home / "tmp").iterdir()) == []
+        store.capture(content)
+        store.barrier()
+        assert store.verify(jobs=1).problems == []
+
+
+def _lives(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_none_can_be_started(
