@@ -216,6 +216,10 @@ class Executor(Protocol):
         """Removes a work directory, whatever modes and owners the build left behind."""
         ...
 
+    def batch(self) -> AbstractContextManager[None]:
+        """While it is open, `discard` may leave small directories to its end."""
+        ...
+
 
 class Fetcher(Protocol):
     """Obtains pinned content. May use the network unless offline; runs no foreign code."""

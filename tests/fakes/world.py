@@ -6,6 +6,7 @@ import io
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -93,6 +94,9 @@ class FakeExecutor:
         import shutil
 
         shutil.rmtree(workdir)
+
+    def batch(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @dataclass

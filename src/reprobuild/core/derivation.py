@@ -153,6 +153,7 @@ class Derivation:
     narrow: Value = None
     origin: Mapping[str, Value] = field(default_factory=dict)
     hints: Hints = field(default_factory=Hints)
+    _digest: Digest | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not _STEP_NAME.match(self.name):
@@ -203,14 +204,15 @@ class Derivation:
 
     @property
     def digest(self) -> Digest:
-        """The drv digest."""
-        return self.named()[0]
+        """The drv digest; taken once."""
+        return self._digest or self.named()[0]
 
     def named(self) -> tuple[Digest, bytes]:
         """The drv digest, and the canonical document that it is taken over."""
         text = encode(self.document())
-        domain = FIXED_DOMAIN if self.fixed is not None else DERIVATION_DOMAIN
-        return tagged(domain, text), text
+        digest = tagged(FIXED_DOMAIN if self.fixed is not None else DERIVATION_DOMAIN, text)
+        object.__setattr__(self, "_digest", digest)
+        return digest, text
 
     def action(self, inputs: Mapping[str, InputContent], interpreter: str) -> Digest:
         """The action digest.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from reprobuild.core.derivation import Isolation
-from reprobuild.core.digest import Digest, document_digest
+from reprobuild.core.digest import Digest, tagged
 from reprobuild.core.encoding import Value, decode, encode
 
 RECORD_DOMAIN = "reprobuild/record/v0"
@@ -52,7 +52,7 @@ class Record:
     @property
     def digest(self) -> Digest:
         """What names the record's file."""
-        return document_digest(RECORD_DOMAIN, decode(self.encode()))
+        return tagged(RECORD_DOMAIN, self.encode())
 
     @classmethod
     def decode(cls, data: bytes) -> Record:

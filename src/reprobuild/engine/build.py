@@ -7,10 +7,11 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from reprobuild.core.derivation import SANDBOX, Derivation, InputContent, Isolation
 from reprobuild.core.digest import Digest
@@ -28,6 +29,8 @@ from reprobuild.ports import (
     Mount,
     Reporter,
 )
+
+T = TypeVar("T")
 
 LOG_TAIL = 25
 _TAIL_BYTES = 16 * 1024
@@ -132,8 +135,9 @@ class Builder:
         self, derivation: Derivation, action: Digest, inputs: Mapping[str, InputContent]
     ) -> Record:
         with _making("a work directory", self.work):
-            self.work.mkdir(parents=True, exist_ok=True)
-            workdir = Path(tempfile.mkdtemp(prefix="build-", dir=self.work))
+            workdir = Path(
+                _in_directory(self.work, lambda: tempfile.mkdtemp(prefix="build-", dir=self.work))
+            )
         keep = False
         try:
             with _making("a work directory", workdir):
@@ -189,8 +193,9 @@ class Builder:
 
     def _execute(self, request: BuildRequest, drv: Digest) -> tuple[Path, BuildOutcome]:
         with _making("a log", self.logs):
-            self.logs.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(".log", f"{drv.short}-", self.logs)
+            descriptor, name = _in_directory(
+                self.logs, lambda: tempfile.mkstemp(".log", f"{drv.short}-", self.logs)
+            )
             os.fchmod(descriptor, 0o644)  # as all of a store: other accounts may share it
         log = os.fdopen(descriptor, "wb")
         try:
@@ -200,6 +205,15 @@ class Builder:
             with _making("a log", self.logs):  # what is buffered may find no room
                 log.close()
         return Path(name), outcome
+
+
+def _in_directory(place: Path, make: Callable[[], T]) -> T:
+    """What `make` makes in `place`, which is made first where it is absent."""
+    try:
+        return make()
+    except FileNotFoundError:
+        place.mkdir(parents=True, exist_ok=True)
+        return make()
 
 
 @contextmanager

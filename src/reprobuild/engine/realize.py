@@ -146,7 +146,7 @@ class Realizer:
             lane=run.lane(past),
             here=run.here,
         )
-        with run.commits:
+        with self.builder.executor.batch(), run.commits:
             outcome = scheduler.run(run.step)
         if outcome.failed:
             raise _failure(graph, outcome.failed, outcome.skipped)
@@ -294,15 +294,16 @@ class _Run:
                 self._emit("finished", derivation, how="shared")
                 return
             self._explain(derivation, inputs)
-            hints = derivation.hints
+            alone = derivation
             if drv in self._alone:
-                hints = replace(hints, memory=max(hints.memory, self.wishes.limits.memory))
+                most = max(derivation.hints.memory, self.wishes.limits.memory)
+                alone = replace(derivation, hints=replace(derivation.hints, memory=most))
             cached = False
             if away is not None:
                 fresh = self._forget(derivation, checked)
                 record, cached = away.build(derivation, action, inputs, expected_ms, fresh=fresh)
             else:
-                record = realizer.builder.build(replace(derivation, hints=hints), action, inputs)
+                record = realizer.builder.build(alone, action, inputs)
             if not cached:
                 remember(realizer.history, record, derivation, inputs)
             if note:

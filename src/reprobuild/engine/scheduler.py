@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 
 from reprobuild.core.digest import Digest
 
@@ -86,6 +87,7 @@ class Scheduler:
         """
         state = _State(self)
         jobs = _Jobs(self.cancel)
+        done: SimpleQueue[Future[None]] = SimpleQueue()
         threads = max(1, self.limits.jobs) + (self.lane.most if self.lane is not None else 0)
         with ThreadPoolExecutor(threads, "build") as pool:
             try:
@@ -93,17 +95,28 @@ class Scheduler:
                     for node in state.startable():
                         away = self.lane is not None and node in state.away
                         does = self.lane.work if self.lane is not None and away else work
-                        state.running[pool.submit(jobs.run, does, node)] = node
+                        future = pool.submit(jobs.run, does, node)
+                        state.running[future] = node
+                        future.add_done_callback(done.put)
                     if not state.running:
                         break
-                    done, _ = wait(state.running, timeout=0.5, return_when=FIRST_COMPLETED)
-                    for future in done:
+                    for future in _some(done, 0.5):
                         state.finish(future)
             except BaseException:
                 self.cancel.set()
                 jobs.wait()
                 raise
         return state.result()
+
+
+def _some(queue: SimpleQueue[Future[None]], seconds: float) -> Iterator[Future[None]]:
+    """What is in a queue; waits for the first, but no longer than `seconds`."""
+    try:
+        yield queue.get(timeout=seconds)
+        while True:
+            yield queue.get_nowait()
+    except Empty:
+        return
 
 
 class _Jobs:

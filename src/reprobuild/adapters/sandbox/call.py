@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from reprobuild.adapters.sandbox import command, seccomp, workdir
@@ -22,6 +22,9 @@ class Machine:
     bwrap: str
     constants: Path
     stage: Path
+    passable: dict[str, bool] = field(default_factory=dict, compare=False)
+    """Directories, and whether every user gets there: looked at once, for most builds lie in the
+    same few. Were one closed meanwhile, a build would fail to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ def prepare(machine: Machine, request: BuildRequest, uid: int | None, *, host: b
     if uid is None:
         return Call((), tuple(placements), work)
     sources = [mount.source for mount in request.mounts if not (host and mount.at == "/")]
-    stage = stage_for([*sources, machine.constants, request.workdir])
+    stage = stage_for([*sources, machine.constants, request.workdir], machine.passable)
     user = command.as_user(uid)
     if not stage:
         return Call(tuple(user), tuple(placements), work)

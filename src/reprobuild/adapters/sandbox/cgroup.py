@@ -23,6 +23,23 @@ SETTLED = 32 * 2**20
 _serial = itertools.count()
 
 
+def _read(path: Path, name: str) -> str:
+    """A control file; a few are read for every build, so by as few calls as there can be."""
+    fd = os.open(f"{path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 4096).decode("ascii")
+    finally:
+        os.close(fd)
+
+
+def _write(path: Path, name: str, text: str) -> None:
+    fd = os.open(f"{path}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode("ascii"))
+    finally:
+        os.close(fd)
+
+
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
     """A place where groups can be made, and what they control."""
@@ -131,12 +148,12 @@ class Group:
             for controller in hierarchy.controllers:
                 file, value = names[controller]
                 with contextlib.suppress(OSError):
-                    (path / file).write_text(str(value))
+                    _write(path, file, str(value))
                     held.add(controller)
             if "memory" in hierarchy.controllers and hierarchy.unified:
                 for file in ("memory.swap.max", "memory.oom.group"):
                     with contextlib.suppress(OSError):
-                        (path / file).write_text("0" if file == "memory.swap.max" else "1")
+                        _write(path, file, "0" if file == "memory.swap.max" else "1")
         self.held = frozenset(held)
 
     def add(self, pid: int) -> None:
@@ -167,11 +184,11 @@ class Group:
         return True
 
     def _forget_peak(self, hierarchy: Hierarchy, path: Path) -> None:
-        use = path / ("memory.current" if hierarchy.unified else "memory.usage_in_bytes")
-        if int(use.read_text()) > SETTLED:
+        use = "memory.current" if hierarchy.unified else "memory.usage_in_bytes"
+        if int(_read(path, use)) > SETTLED:
             raise ValueError("too much is charged")
         if not hierarchy.unified:
-            (path / "memory.max_usage_in_bytes").write_text("0")
+            _write(path, "memory.max_usage_in_bytes", "0")
             return
         # The kernel keeps such a mark for each open file; writing anything sets it back.
         if self._peak < 0:
@@ -186,7 +203,7 @@ class Group:
                 with contextlib.suppress(OSError, ValueError):
                     if self._peak >= 0:
                         return int(os.pread(self._peak, 64, 0))
-                    return int((path / name).read_text())
+                    return int(_read(path, name))
         return 0
 
     def out_of_memory(self) -> bool:
@@ -198,7 +215,7 @@ class Group:
             if "memory" in hierarchy.controllers:
                 name = "memory.events" if hierarchy.unified else "memory.oom_control"
                 with contextlib.suppress(OSError, ValueError):
-                    for line in (path / name).read_text().splitlines():
+                    for line in _read(path, name).splitlines():
                         key, _, value = line.partition(" ")
                         if key == "oom_kill":
                             return int(value)

@@ -17,6 +17,7 @@ from reprobuild.adapters.sandbox import bare, cgroup, etc, probe, workdir
 from reprobuild.adapters.sandbox.call import Machine, prepare
 from reprobuild.adapters.sandbox.hosttools import host_tools_digest
 from reprobuild.adapters.sandbox.identity import FIRST_UID, UidPool
+from reprobuild.adapters.sandbox.later import Later
 from reprobuild.adapters.sandbox.process import (
     Running,
     limiting_prefix,
@@ -24,7 +25,6 @@ from reprobuild.adapters.sandbox.process import (
     start,
     start_by,
 )
-from reprobuild.adapters.sandbox.removal import remove_tree
 from reprobuild.adapters.sandbox.slots import Slot, Slots
 from reprobuild.adapters.sandbox.starter import NoStarterError, StarterGoneError
 from reprobuild.adapters.sandbox.supervise import LOG_LIMIT, LogWriter, Watch, supervise
@@ -82,6 +82,7 @@ class BubblewrapExecutor:
         self._log_limit = log_limit
         self._least_memory = least_memory
         self._lock = threading.Lock()
+        self._later = Later()
         self._ready: _Ready | None = None
 
     @cached_property
@@ -192,17 +193,17 @@ class BubblewrapExecutor:
         self, ready: _Ready, request: BuildRequest, uid: int | None, slot: Slot | None
     ) -> _Begin:
         """Makes all ready, and returns what starts the build."""
-        limiting = limiting_prefix(request.hints.output_limit)
+        size = request.hints.output_limit
         if self._wanted is Isolation.NONE:
             work = workdir.prepare(request.workdir, request.cwd, uid)
             call_words = bare.translate(request, work)
-            prefix = [*limiting, *bare.identity(request, uid)]
+            prefix = [*limiting_prefix(size), *bare.identity(request, uid)]
             return _Begin(lambda: bare.start(prefix, call_words))
         call = prepare(ready.machine, request, uid, host=self._wanted is Isolation.HOST_TOOLCHAIN)
         bwrap, words = ready.machine.bwrap, call.words(request)
         if slot is not None and not call.staged:
             return _Begin(lambda: start_by(slot.starter, bwrap, words), slot.group)
-        before = limiting if ready.limits_from_within else []
+        before = limiting_prefix(size) if ready.limits_from_within else []
         return _Begin(lambda: start([*before, *call.prefix], bwrap, words))
 
     def _follow(
@@ -275,15 +276,12 @@ class BubblewrapExecutor:
 
     def discard(self, workdir: Path) -> None:
         """Removes a work directory; no build may be running in it. Raises E-SANDBOX-SETUP."""
-        try:
-            remove_tree(workdir)
-        except OSError as error:
-            raise ReprobuildError(
-                "E-SANDBOX-SETUP",
-                f"{workdir} cannot be removed: {error}",
-                hint="remove it by hand",
-                file=os.fspath(workdir),
-            ) from error
+        self._later.remove(workdir)
+
+    def batch(self) -> AbstractContextManager[None]:
+        """While it is open, small work directories may be left to its end (later.py), which
+        raises E-SANDBOX-SETUP for one that cannot be removed."""
+        return self._later.batch()
 
 
 @dataclass(frozen=True, slots=True)

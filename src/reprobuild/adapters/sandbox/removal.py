@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import stat
@@ -49,6 +50,9 @@ def _empty(here: int, top: int, fresh: itertools.count[int]) -> list[str]:
     for name, is_directory in entries:
         if not is_directory:
             os.unlink(name, dir_fd=here)
+            continue
+        with contextlib.suppress(OSError):  # most are empty
+            os.rmdir(name, dir_fd=here)
             continue
         # Moving a directory writes to it (its ".."), so it must be ours to write first.
         os.chmod(name, 0o700, dir_fd=here)

@@ -11,18 +11,26 @@ from pathlib import Path
 from reprobuild.adapters.sandbox.rootfs import Bind, Placement
 
 
-def traversable(path: Path, known: dict[Path, bool] | None = None) -> bool:
+def traversable(path: Path, known: dict[str, bool] | None = None) -> bool:
     """Whether every directory above `path` lets every user pass.
 
     `known` remembers the answers for directories, for as long as the caller keeps it.
     """
-    return _open_to_all(Path(os.path.realpath(path)).parent, {} if known is None else known)
+    known = {} if known is None else known
+    text = os.fspath(path)
+    above = os.path.dirname(text)
+    if above in known and not os.path.islink(text):
+        return known[above]
+    passes = _open_to_all(os.path.dirname(os.path.realpath(text)), known)
+    if os.path.isabs(text) and not os.path.islink(text):
+        known[above] = passes
+    return passes
 
 
-def _open_to_all(directory: Path, known: dict[Path, bool]) -> bool:
+def _open_to_all(directory: str, known: dict[str, bool]) -> bool:
     if directory not in known:
-        passes = bool(directory.stat().st_mode & stat.S_IXOTH)
-        parent = directory.parent
+        passes = bool(os.stat(directory).st_mode & stat.S_IXOTH)
+        parent = os.path.dirname(directory)
         known[directory] = passes and (parent == directory or _open_to_all(parent, known))
     return known[directory]
 
@@ -60,11 +68,11 @@ class Stage:
         ]
 
 
-def stage_for(paths: Iterable[Path]) -> Stage:
-    """A stage for what cannot be reached; empty where all of it can."""
+def stage_for(paths: Iterable[Path], known: dict[str, bool] | None = None) -> Stage:
+    """A stage for what cannot be reached; empty where all of it can. `known` is `traversable`'s."""
     stage = Stage()
     wanted = list(dict.fromkeys(paths))
-    known: dict[Path, bool] = {}
+    known = {} if known is None else known
     if all(traversable(path, known) for path in wanted):
         return stage
     for path in wanted:

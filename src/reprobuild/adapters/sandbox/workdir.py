@@ -27,32 +27,44 @@ def prepare(workdir: Path, cwd: str, uid: int | None) -> Work:
     With `uid` they, and what a former build left in them, are given to that user. `cwd` is made
     when it lies in one of them. Raises E-DERIVATION for a `cwd` that is no clean path.
     """
-    workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    workdir.chmod(0o700)
-    for directory in places(workdir):
-        mode = 0o1777 if directory.name == "tmp" else 0o755
-        directory.mkdir(mode=0o700, exist_ok=True)
-        directory.chmod(mode)
+    top = os.fspath(workdir)
+    if not os.path.isdir(top):
+        workdir.mkdir(mode=0o700, parents=True)
+    os.chmod(top, 0o700)
+    directories = {name: f"{top}/{name}" for name in _NAMES}
+    fresh: set[str] = set()
+    for name, directory in directories.items():
+        try:
+            os.mkdir(directory, 0o700)
+            fresh.add(name)
+        except FileExistsError:
+            if not os.path.isdir(directory):
+                raise
+        os.chmod(directory, 0o1777 if name == "tmp" else 0o755)
     for inside, name in ((BUILD_DIRECTORY, "build"), (TEMPORARY_DIRECTORY, "tmp")):
         if cwd.startswith(inside + "/"):
             rest = cwd[len(inside) + 1 :]
             if any(part in ("", ".", "..") for part in rest.split("/")):
                 raise ReprobuildError("E-DERIVATION", f"{cwd!r} is no clean working directory")
             place = workdir / name
+            fresh.discard(name)
             for part in rest.split("/"):
                 place /= part
                 if not place.is_dir():
                     place.mkdir()
                     place.chmod(0o755)  # whatever the caller's umask
     if uid is not None:
-        os.chown(workdir, uid, uid)
-        for directory in places(workdir):
-            _give(directory, uid)
-    return Work(*map(os.fspath, places(workdir)))
+        os.chown(top, uid, uid)
+        for name, directory in directories.items():
+            if name in fresh:  # nothing is in it
+                os.chown(directory, uid, uid)
+            else:
+                _give(directory, uid)
+    return Work(*directories.values())
 
 
-def _give(directory: Path, uid: int) -> None:
-    if directory.stat().st_uid == uid:
+def _give(directory: str, uid: int) -> None:
+    if os.stat(directory).st_uid == uid:
         return
     with os.scandir(directory) as listing:
         entries = list(listing)
@@ -62,7 +74,7 @@ def _give(directory: Path, uid: int) -> None:
         for entry in entries:
             os.chown(entry.path, uid, uid, follow_symlinks=False)
     else:
-        subprocess.run(["chown", "-RhP", f"{uid}:{uid}", os.fspath(directory)], check=True)
+        subprocess.run(["chown", "-RhP", f"{uid}:{uid}", directory], check=True)
     os.chown(directory, uid, uid)
 
 

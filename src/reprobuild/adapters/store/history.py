@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from reprobuild.core.past import Past
 from reprobuild.errors import ReprobuildError
 
 VERSION = 1
+_EVERY_SECONDS = 1
+"""What comes sooner after the last write waits: a transaction costs as much as a small build."""
 
 
 class SqliteHistory:
@@ -26,6 +29,8 @@ class SqliteHistory:
         self._path = path
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._unwritten: dict[str, Past] = {}
+        self._written = float("-inf")
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -48,6 +53,8 @@ class SqliteHistory:
             self._lock,
             suppress(OSError, sqlite3.Error, ValueError, KeyError, TypeError, ReprobuildError),
         ):
+            if name in self._unwritten:
+                return self._unwritten[name]
             row = (
                 self._open()
                 .execute(
@@ -61,16 +68,25 @@ class SqliteHistory:
         return None
 
     def put(self, name: str, past: Past) -> None:
-        """Remembers."""
-        with self._lock, suppress(OSError, sqlite3.Error):
-            self._open().execute(
-                f"INSERT OR REPLACE INTO past_v{VERSION} VALUES (?, ?)",  # noqa: S608
-                (name, _encode(past)),
-            )
+        """Remembers; on the disk at once, or soon and with others, or at the end."""
+        with self._lock:
+            self._unwritten[name] = past
+            if time.monotonic() - self._written >= _EVERY_SECONDS:
+                self._write()
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        rows = [(name, _encode(past)) for name, past in self._unwritten.items()]
+        self._unwritten.clear()
+        with suppress(OSError, sqlite3.Error), self._open() as connection:
+            connection.execute("BEGIN")
+            connection.executemany(f"INSERT OR REPLACE INTO past_v{VERSION} VALUES (?, ?)", rows)  # noqa: S608
 
     def close(self) -> None:
-        """Closes the file."""
+        """Writes what is left, and closes the file."""
         with self._lock:
+            if self._unwritten:
+                self._write()
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
