@@ -247,7 +247,7 @@ def test_a_merge_that_is_known_is_done_again_under_other_attributes(tmp_path: Pa
     origin.pull(2, {".gitattributes": "x -merge\n"}, [base])
     origin.pull(3, {"x": changed(40, "three")}, [base])
     with opened(origin.path) as repository:
-        assert integrate(repository, merge_spec(origin, base, 1, 3)).tree
+        assert len(integrate(repository, merge_spec(origin, base, 1, 3)).heads) == 2
         with pytest.raises(ReprobuildError) as caught:
             integrate(repository, merge_spec(origin, base, 1, 2, 3))
     assert caught.value.code == "E-CONFLICT"
