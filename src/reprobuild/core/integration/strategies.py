@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from reprobuild.core.digest import Digest, GitOid, tagged
+from reprobuild.core.integration.ahead import coming
 from reprobuild.core.integration.backend import (
     Graph,
     MergeOutcome,
@@ -86,30 +87,6 @@ class Stack:
         return Stack(
             self.spec, self.repository, self.read, base, tree, tree, self.graph, remark=False
         )
-
-    def foresee(self) -> None:
-        """Tells the repository what is coming, for it to work ahead where that pays."""
-        self.repository.foresee(self.base_tree, self._coming())
-
-    def _coming(self) -> Iterator[tuple[GitOid, GitOid]]:
-        """The trees that heads change from and to, as far as they are sure beforehand."""
-        seen: set[GitOid] = set()
-        for head in self.spec.heads:
-            if self.spec.strategy is Strategy.CHERRY_PICK:
-                yield from self._coming_picks(head)
-            elif not self.graph.in_base(head.head) and head.head not in seen:
-                own, parted = self.graph.own(head.head), self._left_base(head.head)
-                if parted is None or not seen.isdisjoint(own):
-                    return
-                seen |= own.keys()
-                yield self.repository.commit(parted).tree, self.repository.commit(head.head).tree
-
-    def _coming_picks(self, head: HeadSpec) -> Iterator[tuple[GitOid, GitOid]]:
-        commits = head.commits or tuple(self.graph.own(head.head))
-        if not all(self.graph.in_base(c) for c in commits):
-            for parts in map(self.repository.commit, commits):
-                if len(parts.parents) == 1:
-                    yield self.repository.commit(parts.parents[0]).tree, parts.tree
 
     def push(self, head: HeadSpec) -> Step:
         """Applies one head; the step says how it went, and the stack moves only when it went."""
@@ -341,7 +318,7 @@ def integrate(
     if spec.strategy is Strategy.PINNED_BRANCH:
         results = _pinned(stack)
     else:
-        stack.foresee()
+        repository.foresee(stack.base_tree, coming(repository, spec, stack.graph))
         for head in spec.heads:
             step = stack.push(head)
             if step.failed:
