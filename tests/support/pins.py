@@ -68,7 +68,7 @@ def _pin(name: str, declared: Input) -> Pin:
             kind=declared.kind,
             spec=spec,
             ref=declared.ref,
-            rev=oid(f"{name} rev"),
+            rev=getattr(declared, "rev", None) or oid(f"{name} rev"),
             tree=oid(f"{name} tree"),
             text=text,
         )
@@ -112,11 +112,17 @@ def _source(flake: Flake, component: str, source: Source) -> PinnedSource:
         spec=spec_digest(source).hex,
         strategy=source.strategy,
         base_ref=source.base or declared.ref,
-        base=oid(f"{component} base"),
+        base=source.base_commit or oid(f"{component} base"),
         heads=tuple(
-            PinnedHead(number=h.number, head=oid(f"head {h.number}"), disposition="merged")
+            PinnedHead(
+                number=h.number,
+                head=h.head or oid(f"head {h.number}"),
+                disposition="merged",
+                commits=h.commits,
+            )
             for h in source.heads
         ),
+        composition=source.composition_commit,
         tree=oid(f"{component} integrated"),
         patch_sha256=sha256(f"{component} patch"),
         patch_digest=Digest.of(component.encode()).hex,

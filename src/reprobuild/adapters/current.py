@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from reprobuild.adapters.inner import inner_directory, inputs_words
-from reprobuild.core.flake import FixtureInput, PathInput
+from reprobuild.core.agreement import input_disagrees
+from reprobuild.core.flake import FixtureInput, GitInput, PathInput
 from reprobuild.core.lock import GitPin, PathPin
+from reprobuild.core.origins import spec_digest
 from reprobuild.core.project import Project
 from reprobuild.errors import ReprobuildError
 
@@ -15,7 +17,8 @@ from reprobuild.errors import ReprobuildError
 def check_inputs(
     project: Project, directory: Path, names: Iterable[str], output: str | None
 ) -> None:
-    """Raises E-LOCK-STALE when the text of a fixture or the content of a directory moved.
+    """Raises E-LOCK-STALE when the text of a fixture or the content of a directory moved, and when
+    the pin of a repository states another ref or commit than the flake.
 
     `directory` is the flake's, `names` are the inputs to look at, `output` what they are for. A
     directory that is not here is no news: what is pinned may be in the store.
@@ -23,6 +26,12 @@ def check_inputs(
     for name in sorted(names):
         declared = project.flake.inputs[name]
         pin = project.lock.inputs.get(name) if project.lock else None
+        if isinstance(declared, (GitInput, FixtureInput)) and isinstance(pin, GitPin):
+            said = input_disagrees(declared, pin) if pin.spec == spec_digest(declared).hex else ""
+            if said:
+                raise ReprobuildError(
+                    "E-LOCK-STALE", f"input {name}: {said}", input=name, output=output
+                )
         if isinstance(declared, FixtureInput) and isinstance(pin, GitPin):
             from reprobuild.adapters.git.fixture import fixture_digest
 

@@ -93,6 +93,30 @@ class Sources:
         self.git_sources.cache.expect(refs_of(self._run.project.flake))
         return GitDiscovery(GitPinner(self.git_sources), self._run.flake_dir)
 
+    def check_pins(self) -> None:
+        """Integrates what the lock pins anew, as far as it is at hand: nothing is fetched or kept.
+
+        Raises what is wrong with a pin, E-TREE-MISMATCH for one that says what is not so.
+        """
+        import tempfile
+
+        from reprobuild.adapters.git.cache import GitCache
+        from reprobuild.adapters.git.promised import PinCheck
+        from reprobuild.adapters.git.sources import GitSources
+
+        flake, lock = self._run.project.flake, self._run.project.lock
+        if lock is None or not any(output.sources for output in lock.outputs.values()):
+            return
+        cache = GitCache(
+            self._run.store_path / "cache" / "git",
+            rewrite=self.mirrors.candidates,
+            offline=True,
+            base=self._run.flake_dir,
+        )
+        with tempfile.TemporaryDirectory(prefix="reprobuild-") as scratch:
+            sources = GitSources(cache, fixtures=Path(scratch), flake_dir=self._run.flake_dir)
+            PinCheck(sources, flake, lock).run()
+
     def capture_checkout(self, directory: Path) -> Digest:
         """Stores a user's local checkout, for `--override`."""
         from reprobuild.adapters.git.checkout import capture_checkout

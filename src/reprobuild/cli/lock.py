@@ -77,7 +77,7 @@ def lock(app: App, update: tuple[str, ...], check: bool) -> int:
 
 
 def _check(app: App) -> None:
-    """Complete and current, judged from the files alone: no network, no build."""
+    """Complete and current, judged from what is here: no network, no build."""
     from reprobuild.core.files import LOCK_FILE
 
     project = app.project
@@ -89,6 +89,7 @@ def _check(app: App) -> None:
         )
     app.check_inputs(project.flake.inputs)
     open_ = _open(app, project.flake, project.lock)
+    app.sources.check_pins()
     default = project.flake.default
     if default in open_:
         raise ReprobuildError("E-OUTPUT-OPEN", open_[default], output=default)

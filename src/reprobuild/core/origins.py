@@ -19,6 +19,8 @@ from reprobuild.core.flake import (
     UrlInput,
     WheelInput,
 )
+from reprobuild.core.integration.promise import KEY as PROMISED
+from reprobuild.core.integration.promise import HeadFacts, Promise
 from reprobuild.core.lock import FilesPin, GitPin, PathPin, Pin, PinnedSource
 from reprobuild.core.schema import Model
 
@@ -128,6 +130,11 @@ def integrated_source(
         "composition_ref": source.composition_ref,
         "patches": [{"path": p.path, "sha256": p.sha256, "title": p.title} for p in source.patches],
         "resolutions": [r.model_dump(mode="json") for r in pin.resolutions],
+        PROMISED: Promise(
+            pin.patch_sha256,
+            pin.patch_digest,
+            tuple(HeadFacts(h.number, h.disposition, h.squashed_in_base) for h in pin.heads),
+        ).document(),
     }
     fixed = FixedOutput("git-tree", oid=GitOid.parse(pin.tree))
     return Derivation(f"sources.{component}", "fetch", fixed=fixed, origin=origin)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from reprobuild.core.agreement import source_disagrees
 from reprobuild.core.component import (
     Component,
     CudaModuleStep,
@@ -20,7 +21,7 @@ from reprobuild.core.component import (
 )
 from reprobuild.core.derivation import Derivation, FixedOutput
 from reprobuild.core.digest import Digest
-from reprobuild.core.flake import Flake, Output, Source
+from reprobuild.core.flake import FixtureInput, Flake, GitInput, Output, Source
 from reprobuild.core.graph import Graph
 from reprobuild.core.kinds.context import Located
 from reprobuild.core.kinds.cuda_module import cuda_module
@@ -275,6 +276,11 @@ class Evaluator:
             raise ReprobuildError("E-LOCK-MISSING", f"{where} is not pinned", key=where)
         if not current:
             raise ReprobuildError("E-LOCK-STALE", f"{where} changed after it was pinned", key=where)
+        declared = self.flake.inputs[wanted.input]
+        assert isinstance(declared, (GitInput, FixtureInput))
+        said = source_disagrees(declared, wanted, pin)
+        if said:
+            raise ReprobuildError("E-LOCK-STALE", f"{where}: {said}", key=where)
         for what, stated, got in (
             ("tree", wanted.tree, pin.tree),
             ("patch", wanted.patch_sha256, pin.patch_sha256),

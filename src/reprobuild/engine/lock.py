@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from reprobuild.core.agreement import input_disagrees, source_disagrees
 from reprobuild.core.flake import FixtureInput, Flake, GitInput, Output, Source
 from reprobuild.core.lock import GitPin, Lock, PathPin, Pin, PinnedHead, PinnedOutput, PinnedSource
 from reprobuild.core.origins import spec_digest
@@ -116,7 +117,10 @@ class Locker:
         if isinstance(pin, PathPin):
             now = self.pinner.directory(declared)
             return now is None or pin.tree == now
-        return not isinstance(pin, GitPin) or pin.text == self.pinner.text(declared)
+        if not isinstance(pin, GitPin):
+            return True
+        assert isinstance(declared, (GitInput, FixtureInput))
+        return not input_disagrees(declared, pin) and pin.text == self.pinner.text(declared)
 
     def _note(self, name: str, error: ReprobuildError, had: bool) -> None:
         wrong = error.code in _NOT_THERE or (had and error.code in _OPEN - _UNREACHED)
@@ -185,7 +189,7 @@ class Locker:
             not moved
             and wanted.input not in self.update.inputs
             and known.spec == spec_digest(wanted).hex
-            and known.base_ref == (wanted.base or declared.ref)
+            and not source_disagrees(declared, wanted, known)
             and (wanted.tree is None or wanted.tree == known.tree)
             and not self._text_moved(wanted.input)
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from reprobuild.adapters.git.importer import import_from
+from reprobuild.adapters.git.promised import integrate_promised
 from reprobuild.adapters.git.sources import GitSources
 from reprobuild.core.derivation import FixedOutput
 from reprobuild.core.digest import Digest, GitOid
@@ -36,23 +37,15 @@ class GitFetcher:
     def fetch(self, fixed: FixedOutput, origin: Mapping[str, Value], report: Reporter) -> Digest:
         """Integrates and stores the tree.
 
-        Raises E-TREE-MISMATCH naming both trees when another one came out, E-OFFLINE, E-CONFLICT,
-        E-GIT-FETCH, E-GIT-MISSING-OBJECT.
+        Raises E-TREE-MISMATCH naming both trees when another one came out, or what else the lock
+        says and is not so; E-OFFLINE, E-CONFLICT, E-GIT-FETCH, E-GIT-MISSING-OBJECT.
         """
         assert fixed.oid is not None
         spec = IntegrationSpec.parse(origin)
         name = str(origin.get("url") or origin.get("path") or "")
         report.emit("integrate-started", name=name, heads=len(spec.heads))
         with self._sources.open(origin, spec) as repository:
-            done = integrate(repository, spec, self._sources.read, digest_patch=False)
-            if done.tree != fixed.oid:
-                raise ReprobuildError(
-                    "E-TREE-MISMATCH",
-                    f"{name}: the integration came out as tree {done.tree}, "
-                    f"the lock promises {fixed.oid}",
-                    expected=fixed.oid.hex,
-                    got=done.tree.hex,
-                )
+            done = integrate_promised(repository, self._sources, origin, spec, fixed.oid)
             repository.supply_tree(done.tree)
             digest = import_from(repository.scratch.reader, done.tree, self._content)
         report.emit("integrate-done", name=name, tree=done.tree.hex)

@@ -60,13 +60,20 @@ def settle(
         if match.result is None:
             edits[conflict.path] = None
             continue
-        content = read(match.content_path)
-        if blob_oid(content, match.result) != match.result:
-            raise ReprobuildError(
-                "E-PATCH",
-                f"the resolution of {match.path} was changed after it was recorded",
-                hint="record it anew with `reprobuild integrate --resolve`",
-                file=match.content_path,
-            )
+        content = resolved_content(match, read)
         edits[conflict.path] = (0o100755 if match.executable else 0o100644, content)
     return repository.edit(outcome.tree, edits), tuple(used)
+
+
+def resolved_content(resolution: Resolution, read: PatchReader) -> bytes:
+    """The recorded answer of a resolution that has one, as its `result` says; raises E-PATCH."""
+    assert resolution.result is not None
+    content = read(resolution.content_path)
+    if blob_oid(content, resolution.result) != resolution.result:
+        raise ReprobuildError(
+            "E-PATCH",
+            f"the resolution of {resolution.path} was changed after it was recorded",
+            hint="record it anew with `reprobuild integrate --resolve`",
+            file=resolution.content_path,
+        )
+    return content

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +24,7 @@ from reprobuild.core.integration.model import (
     SourcePatch,
     Strategy,
 )
+from reprobuild.core.integration.patchfile import source_patch
 from reprobuild.errors import ReprobuildError
 
 PATCH_DOMAIN = "reprobuild/patch/v0"
@@ -374,16 +374,7 @@ def apply_source_patch(
     repository: Repository, tree: GitOid, index: int, patch: SourcePatch, read: PatchReader
 ) -> GitOid:
     """The tree after one digest-pinned patch; raises E-PATCH."""
-    content = read(patch.path)
-    actual = hashlib.sha256(content).hexdigest()
-    if actual != patch.sha256.hex:
-        raise ReprobuildError(
-            "E-PATCH",
-            f"source patch #{index + 1} digest mismatch: expected {patch.sha256.hex}, got {actual}",
-            file=patch.path,
-            expected=patch.sha256.hex,
-            got=actual,
-        )
+    content = source_patch(index, patch, read)
     try:
         return repository.apply_patch(tree, content)
     except ReprobuildError as error:
