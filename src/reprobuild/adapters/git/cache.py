@@ -159,9 +159,16 @@ class GitCache:
         """What refs point to: local repositories are read, a remote gets one `ls-remote` in all.
 
         Refs that nobody has are left out. With the network off a remote is as it was last seen;
-        raises E-OFFLINE for what was never seen.
+        raises E-OFFLINE for what was never seen, E-GIT-FETCH where no repository is.
         """
         local, remote = self._candidates(url)
+        if not local and not remote:
+            raise ReprobuildError(
+                "E-GIT-FETCH",
+                f"there is no git repository at {redact(url)}",
+                hint="check the path, and that what it lies on is mounted",
+                url=redact(url),
+            )
         wanted = list(dict.fromkeys(refs))
         found: dict[str, GitOid] = {}
         for path in local:

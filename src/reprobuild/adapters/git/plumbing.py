@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import IO
@@ -59,16 +59,22 @@ def git_directory(path: Path) -> Path:
     Raises E-GIT-MISSING-OBJECT where there is none.
     """
     for candidate in (path, path / ".git"):
-        if candidate.is_file():
-            text = candidate.read_bytes()[:4096].decode("utf-8", "surrogateescape")
-            target = candidate.parent / text.removeprefix("gitdir:").strip()
-            common = target / "commondir"
-            if common.is_file():
-                target = target / common.read_text().strip()
-            candidate = target  # noqa: PLW2901 - the place it points to
-        if (candidate / "objects").is_dir() and (candidate / "HEAD").exists():
-            return candidate.resolve()
+        with suppress(OSError, ValueError):  # no such place, or none that may be looked into
+            place = _pointed_to(candidate) if candidate.is_file() else candidate
+            if (place / "objects").is_dir() and (place / "HEAD").exists():
+                return place.resolve()
     raise ReprobuildError("E-GIT-MISSING-OBJECT", f"{path} is no git repository", file=str(path))
+
+
+def _pointed_to(file: Path) -> Path:
+    """What a `.git` file of a linked worktree points to (gitrepository-layout(5))."""
+    with file.open("rb") as opened:
+        text = opened.read(4096).decode("utf-8", "surrogateescape")
+    if not text.startswith("gitdir:"):
+        return file
+    target = file.parent / text.removeprefix("gitdir:").strip()
+    common = target / "commondir"
+    return target / common.read_text().strip() if common.is_file() else target
 
 
 def clean_environment(home: Path | None = None) -> dict[str, str]:
