@@ -147,6 +147,20 @@ def test_impossible_numbers(tmp_path: Path, value: str) -> None:
     refused(flake(tmp_path, f"format = {value}\n"))
 
 
+@pytest.mark.parametrize("number", [2**31, 2**53, -(2**53), 10**23, 10**400])
+def test_numbers_that_are_too_large_say_where(tmp_path: Path, number: int) -> None:
+    error = refused(
+        flake(
+            tmp_path,
+            f'format = 0\n[outputs.o]\ncomponents = ["c"]\n[outputs.o.sources.c]\n'
+            f'input = "i"\nheads = [\n  {{ number = 7 }},\n  {{ number = {number} }}]\n',
+        )
+    )
+    assert (error.code, error.facts["line"], error.facts["column"]) == ("E-FLAKE", 8, 14)
+    assert error.facts["key"] == "outputs.o.sources.c.heads[1].number"
+    assert len(error.message) < 300
+
+
 def test_a_hundred_thousand_wrong_keys_are_counted(tmp_path: Path) -> None:
     keys = "\n".join(f"k{i} = 1" for i in range(100_000))
     error = refused(flake(tmp_path, f"format = 0\n{keys}\n"))

@@ -13,6 +13,7 @@ from reprobuild.core.derivation import Isolation
 from reprobuild.core.documents.model import Documents, Published
 from reprobuild.core.gates import Gate
 from reprobuild.core.integration.address import WITHOUT_SECRETS, secret_in
+from reprobuild.core.integration.model import MAX_NUMBER
 from reprobuild.core.profiles.model import Profile
 from reprobuild.core.redact import redact_address
 from reprobuild.core.schema import (
@@ -190,7 +191,7 @@ class Toolchain(Model):
 class Head(Model):
     """A pull request that is applied."""
 
-    number: int = Field(gt=0)
+    number: int = Field(gt=0, le=MAX_NUMBER)
     title: str = Field(default="", max_length=1000)
     head: Commit | None = None
     ref: GitRef | None = None
@@ -214,7 +215,7 @@ class SourcePatch(Model):
 class Exclusion(Model):
     """A pull request that was looked at and left out, with a reason."""
 
-    number: int = Field(gt=0)
+    number: int = Field(gt=0, le=MAX_NUMBER)
     head: Commit
     disposition: Literal[
         "alternative", "experimental", "out_of_scope", "research-only", "superseded", "unsupported"

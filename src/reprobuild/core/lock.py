@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from reprobuild.core.integration.model import MAX_NUMBER
 from reprobuild.core.schema import Blake3Text, Commit, Format, Model, Name, Sha256Text
 
 FORMAT = 0
@@ -66,7 +67,7 @@ Pin = Annotated[FilesPin | GitPin | PathPin | OciPin, Field(discriminator="kind"
 class PinnedHead(Model):
     """A head as it was applied."""
 
-    number: int
+    number: int = Field(gt=0, le=MAX_NUMBER)
     head: Commit
     disposition: Literal["merged", "cherry_picked", "already_in_base", "recorded_in_composition"]
     squashed_in_base: bool = False

@@ -6,12 +6,13 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from reprobuild.adapters.toml.positions import MAX_KEY_PARTS, KeyPath, Positions, scan
+from reprobuild.core.encoding import MAX_INTEGER
 from reprobuild.core.problem import shown
 from reprobuild.errors import ReprobuildError
 
@@ -59,11 +60,16 @@ def read_toml(path: Path, name: str, code: str) -> Parsed:
     """Reads and parses `path`; `name` stands for it in messages.
 
     Raises `code` for a file that is missing, no regular file, unreadable, larger than 4 MiB, not
-    UTF-8, or no TOML; with `line` and `column` where there are any.
+    UTF-8, no TOML, or with a number that no canonical document can hold; with `line` and `column`
+    where there are any.
     """
     raw = _read(path, name, code)
     text = _decode(raw, name, code)
-    return Parsed(name, raw, text, _parse(text, name, code))
+    data = _parse(text, name, code)
+    large = _too_large(data)
+    if large is not None:
+        raise _out_of_range(code, name, text, *large)
+    return Parsed(name, raw, text, data)
 
 
 def _read(path: Path, name: str, code: str) -> bytes:
@@ -213,6 +219,30 @@ def _tuples(value: object) -> object:
     if isinstance(value, list):
         return tuple(_tuples(item) for item in value)
     return value
+
+
+def _too_large(value: object) -> tuple[KeyPath, int] | None:
+    """The first integer that is out of the range of canonical documents, and where it is."""
+    if isinstance(value, int):
+        return None if -MAX_INTEGER <= value <= MAX_INTEGER else ((), value)
+    rows: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, dict):
+        rows = value.items()
+    elif isinstance(value, tuple):
+        rows = enumerate(value)
+    for key, item in rows:
+        found = _too_large(item)
+        if found is not None:
+            return (key, *found[0]), found[1]
+    return None
+
+
+def _out_of_range(code: str, name: str, text: str, path: KeyPath, value: int) -> ReprobuildError:
+    expected, got = f"a number from -{MAX_INTEGER} to {MAX_INTEGER}", shown(value)
+    place, key = scan(text).locate(path, "value"), dotted(path)
+    error = _error(code, name, place, f"{key}: expected {expected}, got {got}", key=key)
+    error.facts |= {"expected": expected, "got": got}
+    return error
 
 
 def dotted(path: tuple[str | int, ...]) -> str:
