@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from reprobuild.adapters.store.blobs import IN_MEMORY, Blobs
 from reprobuild.adapters.store.hashing import PIECE, read_and_hash
-from reprobuild.adapters.store.taking import LongFile, ReadError, Taker
+from reprobuild.adapters.store.taker import Opened, ReadError, Taker
 from reprobuild.adapters.store.trees import Trees
 
 TYPE_CHECKING = False  # as typing has it, without importing that
@@ -59,11 +59,11 @@ class Keeping(Taker):
             self._blobs.stage(hex_digest, data, executable)
         return digest
 
-    def long(self, file: LongFile) -> bytes:
+    def long(self, file: Opened) -> bytes:
         """The same for a longer one."""
         return (self._in_memory if file.size <= IN_MEMORY else self._streamed)(file)
 
-    def _in_memory(self, file: LongFile) -> bytes:
+    def _in_memory(self, file: Opened) -> bytes:
         buffer = self._room.buffer(file.size + 1)
         hasher, done = blake3(), 0
         try:
@@ -78,7 +78,7 @@ class Keeping(Taker):
         file.check(done)
         return self._keep(hasher.digest(), buffer[: file.size], file.executable)
 
-    def _streamed(self, file: LongFile) -> bytes:
+    def _streamed(self, file: Opened) -> bytes:
         # Hashed first: what is here already then costs no write. What is not is read again from
         # the page cache and named by what that second reading yields.
         try:

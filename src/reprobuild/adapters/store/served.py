@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def _take(setup: Any) -> Serve:
     """Takes parts of a tree (parts.py): (bytes, entries, what the taker has to say)."""
     from reprobuild.adapters.store.parts import take_part
-    from reprobuild.adapters.store.taking import Frame, Naming, Taker, Taking
+    from reprobuild.adapters.store.taker import Naming, Taker
+    from reprobuild.adapters.store.taking import Frame, Taking
 
     taker: Taker
     if setup:

@@ -24,18 +24,12 @@ from stat import (
     S_IXUSR,
 )
 
-from blake3 import blake3
-
 from reprobuild.adapters.store.dirstack import DirStack, MovedError
-from reprobuild.adapters.store.hashing import read_and_hash
 from reprobuild.adapters.store.helpers import Threads
 from reprobuild.adapters.store.opening import FILE, open_closed_file, open_directory
+from reprobuild.adapters.store.taker import Opened, ReadError, Taker
 from reprobuild.core import node
 from reprobuild.errors import ReprobuildError
-
-TYPE_CHECKING = False  # as typing has it, without importing that
-if TYPE_CHECKING:
-    from typing import Any
 
 MANY = 1500
 """From so many short files on other processes may take some of them."""
@@ -53,70 +47,6 @@ _KINDS = {
     S_IFBLK: "a block device",
     S_IFCHR: "a character device",
 }
-
-
-class ReadError(Exception):
-    """What is taken cannot be read; its cause is the OSError."""
-
-
-class Taker:
-    """What becomes of what is read."""
-
-    def short(self, data: bytes, executable: bool) -> bytes:
-        """Takes a file's content; its digest."""
-        raise NotImplementedError
-
-    def long(self, file: LongFile) -> bytes:
-        """The same for a longer one, by several threads at once. Raises ReadError."""
-        raise NotImplementedError
-
-    def node(self, data: bytes, below: tuple[str, ...]) -> bytes:
-        """Takes a directory node, after the nodes `below` it (their digests); its digest."""
-        raise NotImplementedError
-
-    def apart(self) -> object:
-        """What `served.take` needs to make its like in another process; raises OSError."""
-        raise NotImplementedError
-
-    def handed(self) -> object:
-        """In that process: what the one here has to know of what was taken since the last time."""
-        raise NotImplementedError
-
-    def adopt(self, handed: Any) -> None:
-        """Here: what another process took."""
-        raise NotImplementedError
-
-
-class Naming(Taker):
-    """Names what it is given, and forgets it."""
-
-    def short(self, data: bytes, executable: bool) -> bytes:
-        """A file's digest."""
-        return blake3(data).digest()
-
-    def long(self, file: LongFile) -> bytes:
-        """The same for a longer one."""
-        try:
-            digest, size = read_and_hash(file.fd, file.size)
-        except OSError as error:
-            raise ReadError from error
-        file.check(size)
-        return digest
-
-    def node(self, data: bytes, below: tuple[str, ...]) -> bytes:
-        """A node's digest."""
-        return blake3(node.PREFIX + data).digest()
-
-    def apart(self) -> object:
-        """Nothing is needed."""
-        return ()
-
-    def handed(self) -> object:
-        """Nothing is left."""
-        return ()
-
-    def adopt(self, handed: Any) -> None:
-        """Nothing is to be done."""
 
 
 class Others:
@@ -153,10 +83,10 @@ class Frame:
         """Parts that are not in `entries` yet; the walk itself is one."""
 
 
-class LongFile:
+class LongFile(Opened):
     """A file that another thread takes (helpers.Task)."""
 
-    __slots__ = ("_before", "_digest", "_frame", "_name", "_taking", "executable", "fd", "size")
+    __slots__ = ("_before", "_digest", "_frame", "_name", "_taking")
 
     def __init__(
         self,
@@ -169,9 +99,7 @@ class LongFile:
     ) -> None:
         self._taking, self._frame, self._name, self._before = taking, frame, name, before
         self._digest = b""
-        self.fd = fd
-        self.size = before.st_size
-        self.executable = executable
+        super().__init__(fd, before.st_size, executable)
         frame.waiting += 1
 
     def check(self, read: int) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from reprobuild.adapters.store.taking import Naming, Taking
+from reprobuild.adapters.store.taker import Naming
+from reprobuild.adapters.store.taking import Taking
 
 TYPE_CHECKING = False  # as typing has it, without importing that: a process that hashes is short
 if TYPE_CHECKING:
