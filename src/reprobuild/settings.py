@@ -131,7 +131,12 @@ class Settings:
     @property
     def runtime_dir(self) -> Path:
         """Locks of this machine that need not outlive a reboot."""
+        return self.system_runtime_dir or self.store_path / "runtime"
+
+    @property
+    def system_runtime_dir(self) -> Path | None:
+        """The same where the system has a place for it; None where it must lie in the store."""
         if os.geteuid() == 0:
             return Path("/run/reprobuild")
         base = self.environment.get("XDG_RUNTIME_DIR")
-        return Path(base) / "reprobuild" if base else self.store_path / "runtime"
+        return Path(base) / "reprobuild" if base else None

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from reprobuild.adapters.sandbox.executor import BubblewrapExecutor
     from reprobuild.adapters.store.history import SqliteHistory
     from reprobuild.app.kernels import Kernels
     from reprobuild.app.run import Run
@@ -30,18 +31,40 @@ class Building:
     def __init__(self, run: Run, sources: Sources, kernels: Kernels) -> None:
         self._run, self._sources, self._kernels = run, sources, kernels
 
-    def builder(self, isolation: Isolation, *, keep_failed: bool = False) -> Builder:
-        """What makes single derivations, over the real world."""
-        from reprobuild.adapters.builders import builtins
+    def probe(self) -> Isolation:
+        """The best grade, tried once; whether there is a store, and whose, has no part in it.
+
+        Raises E-SANDBOX-UNAVAILABLE, E-SANDBOX-SETUP.
+        """
+        from pathlib import Path
+        from tempfile import TemporaryDirectory
+
         from reprobuild.adapters.sandbox.executor import BubblewrapExecutor
         from reprobuild.core.derivation import Isolation
-        from reprobuild.engine.build import Builder
+
+        runtime = self._run.settings.system_runtime_dir
+        if runtime is not None:
+            return BubblewrapExecutor(Isolation.FULL, runtime).probe()
+        with TemporaryDirectory(prefix="reprobuild-probe-") as place:
+            return BubblewrapExecutor(Isolation.FULL, Path(place)).probe()
+
+    def executor(self, isolation: Isolation) -> BubblewrapExecutor:
+        """What runs single builds."""
+        from reprobuild.adapters.sandbox.executor import BubblewrapExecutor
+        from reprobuild.core.derivation import Isolation
 
         # `remote` is what others may do; what is built here has no reason to be less than full.
         grade = Isolation.FULL if isolation is Isolation.REMOTE else isolation
+        return BubblewrapExecutor(grade, self._run.settings.runtime_dir)
+
+    def builder(self, isolation: Isolation, *, keep_failed: bool = False) -> Builder:
+        """What makes single derivations, over the real world."""
+        from reprobuild.adapters.builders import builtins
+        from reprobuild.engine.build import Builder
+
         return Builder(
             content=self._run.store,
-            executor=BubblewrapExecutor(grade, self._run.settings.runtime_dir),
+            executor=self.executor(isolation),
             fetcher=self._sources.fetchers,
             builtins=builtins(),
             reporter=self._run.reporter,
@@ -114,7 +137,7 @@ class Building:
         if not fetches and not builds:
             return
         if here and any(graph.nodes[step.drv].builder == SANDBOX for step in builds):
-            self.builder(isolation).executor.probe()
+            self.executor(isolation).probe()
         sizes = [graph.nodes[step.drv].origin.get("size") for step in fetches]
         download = sum(size for size in sizes if isinstance(size, int))
         # A download is stored, and unpacked to about three times its size.

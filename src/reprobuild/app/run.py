@@ -9,10 +9,12 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reprobuild.errors import ReprobuildError
 from reprobuild.settings import Settings
 
 if TYPE_CHECKING:
@@ -20,6 +22,16 @@ if TYPE_CHECKING:
     from reprobuild.adapters.store.store import LocalStore
     from reprobuild.core.project import Project
     from reprobuild.ports import Reporter
+
+
+class StoreUse(Enum):
+    """What a command does where there is no store at the place that is named for it."""
+
+    MAKE = "make"
+    LOOK = "look"
+    """Nothing is made there: it sees a store with nothing in it."""
+    NEED = "need"
+    """It speaks of the store itself, so it raises E-NO-STORE."""
 
 
 @dataclass
@@ -31,6 +43,7 @@ class Run:
     closers: list[Callable[[], None]] = field(default_factory=list)
     quieters: list[Callable[[], None]] = field(default_factory=list)
     watchers: list[Reporter] = field(default_factory=list)
+    store_use: StoreUse = StoreUse.MAKE
 
     @property
     def json(self) -> bool:
@@ -60,13 +73,35 @@ class Run:
 
     @cached_property
     def store(self) -> LocalStore:
-        """The store, made when it is not there."""
+        """The store; where it is not there, `store_use` says what happens.
+
+        Raises E-NO-STORE, E-STORE-FORMAT, E-STORE-WRITE.
+        """
         from reprobuild.adapters.store.store import LocalStore
 
         local = self.settings.environment.get("REPROBUILD_STORE_LOCKS") == "local"
-        store = LocalStore.open(self.settings.store_path, create=True, local_locks=local)
+        make = self.store_use is StoreUse.MAKE
+        try:
+            store = LocalStore.open(self.settings.store_path, create=make, local_locks=local)
+        except ReprobuildError as error:
+            if error.code != "E-NO-STORE" or self.store_use is not StoreUse.LOOK:
+                raise
+            store = self._empty_store()
         self.closers.append(store.close)
         return store
+
+    def _empty_store(self) -> LocalStore:
+        from tempfile import TemporaryDirectory
+
+        from reprobuild.adapters.store.store import LocalStore
+
+        place = TemporaryDirectory(prefix="reprobuild-nothing-")
+        self.closers.append(place.cleanup)
+        return LocalStore.open(Path(place.name), create=True)
+
+    def look(self) -> None:
+        """From here on no store is made (`StoreUse.LOOK`)."""
+        self.store_use = StoreUse.LOOK
 
     def glance(self) -> Glance | None:
         """A cheap look into the store; None when there is none that can be read."""

@@ -16,6 +16,8 @@ import click
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from reprobuild.app import App
     from reprobuild.engine.toolchains import Part, Rebuild, Toolchains
 
@@ -43,17 +45,7 @@ def doctor(app: App, /) -> None:
         optional = use.startswith("optional")
         state = "ok" if path else ("absent" if optional else "missing")
         rows.append({"what": tool, "state": state, "detail": path or f"{use}: {remedy}"})
-    rows += [_daemon(app), _sandbox(app)]
-    try:
-        store = app.store
-        if not os.access(store.path, os.W_OK):
-            raise ReprobuildError("E-STORE-WRITE", f"{store.path} may not be written by this user")
-        free = store.free_bytes() / 2**30
-        rows.append(
-            {"what": "store", "state": "ok", "detail": f"{store.path}, {free:.0f} GiB free"}
-        )
-    except ReprobuildError as error:
-        rows.append({"what": "store", "state": "missing", "detail": error.message})
+    rows += [_daemon(app), _sandbox(app), _store(app)]
     toolchains = _toolchains(app, rows)
     missing = [row["what"] for row in rows if row["state"] == "missing"]
     if app.json:
@@ -67,6 +59,9 @@ def doctor(app: App, /) -> None:
         for row in rows:
             click.echo(f"{row['state']:<8} {row['what']:<10} {row['detail']}")
     if missing:
+        if missing == ["store"]:  # nothing is to be installed
+            row = next(row for row in rows if row["what"] == "store")
+            raise ReprobuildError("E-ENVIRONMENT", row["detail"], hint=row["hint"], missing=missing)
         raise ReprobuildError(
             "E-ENVIRONMENT", "this machine lacks " + ", ".join(missing), missing=missing
         )
@@ -82,13 +77,53 @@ def _daemon(app: App) -> dict[str, str]:
 
 
 def _sandbox(app: App) -> dict[str, str]:
-    from reprobuild.core.derivation import Isolation
-
     try:
-        grade = app.building.builder(Isolation.FULL).executor.probe()
+        grade = app.building.probe()
     except ReprobuildError as error:
         return {"what": "sandbox", "state": "missing", "detail": f"{error.message} – {error.hint}"}
     return {"what": "sandbox", "state": "ok", "detail": f"isolation {grade.value}"}
+
+
+def _store(app: App) -> dict[str, str]:
+    """Whether there is a store, and whether this user may write all of it. None is made."""
+    try:
+        store = app.store
+        closed = _closed(store.path)
+        free = store.free_bytes() / 2**30
+    except ReprobuildError as error:
+        if error.code != "E-NO-STORE":
+            return _no_good(error.message, error.hint)
+        place = app.store_path
+        above = next(path for path in (place, *place.parents) if os.path.lexists(path))
+        if not os.access(above, os.W_OK | os.X_OK):
+            return _unwritable(above)
+        detail = f"there is none at {place} yet; `reprobuild realize` makes it"
+        return {"what": "store", "state": "absent", "detail": detail}
+    if closed is not None:
+        return _unwritable(closed)
+    return {"what": "store", "state": "ok", "detail": f"{store.path}, {free:.0f} GiB free"}
+
+
+def _closed(store: Path) -> Path | None:
+    """The first directory that this user may not write to."""
+    below = sorted(path for path in store.iterdir() if not path.name.startswith("."))
+    for path in (store, *below):
+        if path.name == "runtime":  # each account that shares a store may have its own elsewhere
+            continue
+        if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
+            return path
+    return None
+
+
+def _unwritable(path: Path) -> dict[str, str]:
+    return _no_good(
+        f"{path} may not be written by this user",
+        "mend the permissions, or name a store of your own with --store DIR",
+    )
+
+
+def _no_good(detail: str, hint: str) -> dict[str, str]:
+    return {"what": "store", "state": "missing", "detail": detail, "hint": hint}
 
 
 def _toolchains(app: App, rows: list[dict[str, str]]) -> Toolchains:

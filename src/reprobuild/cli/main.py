@@ -46,6 +46,26 @@ COMMANDS = {
 }
 
 
+STORE_USE = {
+    "need": ("doctor", "inventory", "store"),
+    "look": (
+        "diff",
+        "export",
+        "graph",
+        "image",
+        "kernels",
+        "log",
+        "push",
+        "qualify",
+        "release",
+        "show",
+        "why",
+    ),
+}
+"""Commands that never make a store: a wrong place given for it must not become one.
+
+Those that look see an empty store where there is none; those that speak of it raise E-NO-STORE."""
+
 _SEE_HELP = "see --help"
 """The remedy in the table of errors, which knows no call."""
 
@@ -109,6 +129,7 @@ def main(
 ) -> None:
     """Declarative, reproducible builds of LLM-serving container images."""
     from reprobuild.app import App
+    from reprobuild.app.run import StoreUse
     from reprobuild.settings import Settings
 
     if quiet and verbose:
@@ -123,6 +144,9 @@ def main(
         verbose=verbose,
     )
     ctx.obj = App(settings)
+    for use, commands in STORE_USE.items():
+        if ctx.invoked_subcommand in commands:
+            ctx.obj.store_use = StoreUse(use)
     ctx.obj.open_events()
     if offline:
         ctx.obj.seal()

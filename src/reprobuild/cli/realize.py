@@ -131,6 +131,8 @@ def _realize(
     key = fingerprint(app.flake_dir, watched, dict(wishes))
     # A dry run changes nothing, so whoever may only read the store may do it, too.
     idle = options["dry_run"] and not options["override"]
+    if idle:
+        app.look()
     with nullcontext() if idle else app.store.lease():
         overrides = parse_overrides(app, options["override"])
         graph, targets = evaluate(app, names, overrides)

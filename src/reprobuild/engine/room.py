@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -54,8 +55,7 @@ def room(
         for entry in node.inputs
     }
     builder = realizer.builder
-    builder.work.mkdir(parents=True, exist_ok=True)
-    workdir = kept or Path(tempfile.mkdtemp(prefix="shell-", dir=builder.work))
+    workdir = kept or _made_in(builder.work)
     try:
         request = builder.request(node, inputs, workdir)
         env = {**request.env, "REPROBUILD_COMMAND": shlex.join(node.argv), "TERM": terminal}
@@ -65,6 +65,22 @@ def room(
     finally:
         if kept is None:
             builder.executor.discard(workdir)
+
+
+def _made_in(place: Path) -> Path:
+    """A work directory in the store; raises E-STORE-WRITE."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="shell-", dir=place))
+    except OSError as error:
+        raise ReprobuildError(
+            "E-STORE-WRITE",
+            f"cannot make a work directory: {error.strerror} ({place})",
+            hint="a sandbox needs a place in the store: mend the permissions, make room, or name "
+            "a store of your own with --store DIR",
+            path=str(place),
+            errno=errno.errorcode.get(error.errno or 0, "unknown"),
+        ) from error
 
 
 def interactive_shell(request: BuildRequest) -> Sequence[str]:

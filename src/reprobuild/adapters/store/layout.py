@@ -107,9 +107,9 @@ def open_layout(path: Path, *, create: bool) -> Layout:
         raise ReprobuildError(
             "E-STORE-FORMAT", f"cannot read {root / 'format'}: {error.strerror}", path=str(root)
         ) from error
+    _refuse_foreign(root)
     if not create:
         raise ReprobuildError("E-NO-STORE", f"there is no store at {root}", path=str(root))
-    _refuse_foreign(root)
     with durable.writing(root, "a new store"):
         _make(root)
     return Layout(root)
