@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.cliin import Said, cli
+from support.gitkit import Origin, git
 
 
 def project(path: Path, url: str) -> Callable[..., Said]:
@@ -64,3 +65,25 @@ def test_a_place_without_a_repository_is_left_open(
         later = run(*argv)
         assert later.status == 4
         assert "E-GIT-FETCH" in later.err and "does not have it" not in later.err
+
+
+@pytest.mark.parametrize("name", [b"..", b".git"])
+def test_a_hostile_tree_is_said_to_be_in_its_repository(name: bytes, tmp_path: Path) -> None:
+    origin = Origin.make(tmp_path / "origin.git")
+    base = origin.commit({"a": "a\n"}, ref="refs/heads/main")
+    raw = b"100644 %b\0" % name + bytes.fromhex(origin.blob(b"x"))
+    tree = git(origin.path, "hash-object", "-t", "tree", "-w", "--stdin", "--literally", stdin=raw)
+    head = git(origin.path, "commit-tree", tree, "-p", base.hex, "-m", "hostile")
+    git(origin.path, "update-ref", "refs/pull/1/head", head)
+    run = project(tmp_path / "project", str(origin.path))
+    said = run("lock")
+    assert said.status == 4, said
+    assert f"error: {origin.path}: a tree object has an entry {name.decode()!r}" in said.err
+    assert f"object: {tree}" in said.err
+    assert "key: outputs.rel.sources.lib" in said.err
+    assert f"git -C {origin.path} fsck" in said.err
+
+    git(origin.path, "update-ref", "refs/heads/main", head)
+    said = run("lock")
+    assert said.status == 4 and "key: inputs.lib" in said.err, said
+    assert f"error: {origin.path}: a tree object" in said.err

@@ -94,6 +94,7 @@ class Locker:
             try:
                 inputs[name] = self.pinner.input(name, declared)
             except ReprobuildError as error:
+                error.facts.setdefault("key", f"inputs.{name}")
                 error.hint = error.hint.replace("--update INPUT", f"--update {name}")
                 open_inputs[name] = self._left_open(error, name in self.update.inputs)
                 self._note(f"open.{name}", error, before is not None)

@@ -62,7 +62,12 @@ def parse_raw(data: bytes, size: int) -> RawTree:
     taken = sum(map(len, chain.from_iterable(rows))) + 2 * len(rows)
     if taken != len(data) or not _BAD.isdisjoint(map(bytes.lower, found)):
         bad = next((n for n in found if n.lower() in _BAD), None)
-        raise ReprobuildError("E-GIT-OBJECT", f"malformed tree object (at {bad!r})")
+        if bad is None:
+            raise ReprobuildError("E-GIT-OBJECT", "malformed tree object")
+        raise ReprobuildError(
+            "E-GIT-OBJECT",
+            f"a tree object has an entry {bad.decode()!r}, which leads out of it or into git's own",
+        )
     if len(found) != len(rows):
         raise ReprobuildError("E-GIT-OBJECT", "a tree object names one entry twice")
     return found
@@ -154,7 +159,11 @@ class ObjectReader:
         """A directory in its raw form; not to be changed."""
         known = self._trees.get(oid.hex)
         if known is None:
-            known = parse_raw(self.read(oid, "tree"), len(oid.hex) // 2)
+            try:
+                known = parse_raw(self.read(oid, "tree"), len(oid.hex) // 2)
+            except ReprobuildError as error:
+                error.facts.setdefault("object", oid.hex)
+                raise
             self.keep(oid, known)
         return known
 

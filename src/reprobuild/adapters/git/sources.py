@@ -17,6 +17,7 @@ from reprobuild.adapters.inner import inner_directory
 from reprobuild.core.digest import GitOid
 from reprobuild.core.encoding import Value
 from reprobuild.core.integration.model import IntegrationSpec, Resolution
+from reprobuild.core.redact import redact
 from reprobuild.errors import ReprobuildError
 
 
@@ -60,9 +61,16 @@ class GitSources:
     @contextmanager
     def open(self, origin: Mapping[str, Value], spec: IntegrationSpec) -> Iterator[GitRepository]:
         """A repository over the spec's objects; blobs that are missing are fetched when allowed."""
+        with _saying_where(origin) as places:
+            yield from self._open(origin, spec, places)
+
+    def _open(
+        self, origin: Mapping[str, Value], spec: IntegrationSpec, places: list[Path]
+    ) -> Iterator[GitRepository]:
         located = self.locate(origin, spec)
         supply: Callable[[Sequence[GitOid]], None] | None = None
-        sources = list(located.sources)
+        sources = places
+        sources += located.sources
         if located.remote and not self.cache.offline:
             url = str(origin["url"])
             init_bare(self.cache.path(url), sha256=len(spec.base.hex) == 64)
@@ -77,3 +85,29 @@ class GitSources:
             Scratch(sources, sha256=len(spec.base.hex) == 64) as scratch,
         ):
             yield GitRepository(scratch, supply)
+
+
+@contextmanager
+def _saying_where(origin: Mapping[str, Value]) -> Iterator[list[Path]]:
+    """Adds to E-GIT-OBJECT which repository it is of, and the input, where the origin has it.
+
+    The list takes the repositories on this machine that were looked into.
+    """
+    places: list[Path] = []
+    try:
+        yield places
+    except ReprobuildError as error:
+        if error.code == "E-GIT-OBJECT" and "repository" not in error.facts:
+            name = redact(str(origin.get("url") or origin.get("path") or ""))
+            error.message = f"{name}: {error.message}"
+            error.facts["repository"] = name
+            if origin.get("input"):
+                error.facts["input"] = str(origin["input"])
+            if places:
+                error.facts["places"] = [str(place) for place in places]
+            where = places[0] if len(places) == 1 else "each of the `places`"
+            error.hint = (
+                f"run `git -C {where} fsck`; what it complains of was made so on purpose or is "
+                "damaged: have it mended where it comes from, or take another commit"
+            )
+        raise
