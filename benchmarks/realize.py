@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import graphs
 import nix
-from harness import Row, Suite, Way, command, contest, tool
+from harness import Row, Suite, Way, command, contest, set_aside, tool
 
 PLAN = """\
 import sys
@@ -38,13 +37,6 @@ with LocalStore.open(Path(sys.argv[2]), create=True) as store, store.lease():
     store.add_derivations(documents(evaluation.graph, [step.drv for step in plan.steps]))
     assert len(plan.steps) > int(sys.argv[3])
 """
-
-
-def _away(place: Path) -> None:
-    """Takes what an earlier round made out of the way. To delete it would slow the next round of
-    both: ext4 passes over each inode that was freed lately when it makes new ones."""
-    if place.exists():
-        place.rename(place.with_name(f"{place.name}-{time.monotonic_ns()}"))
 
 
 def _run(way: Way) -> None:
@@ -87,11 +79,11 @@ def plan(home: Path, count: int, rounds: int) -> Iterator[Row]:
     env = nix.environment(other)
 
     def empty() -> None:
-        _away(other)
+        set_aside(other)
         nix.environment(other)
 
     ours = Way([sys.executable, "-c", PLAN, str(project), str(store), str(count)],
-               prepare=lambda: _away(store))  # fmt: skip
+               prepare=lambda: set_aside(store))  # fmt: skip
     theirs = Way(["nix-instantiate", str(expression)], prepare=empty, env=env)
     yield contest("evaluate and plan from nothing", f"{count:,}", "nix-instantiate", ours, theirs,
                    wanted=1, rounds=rounds)  # fmt: skip
@@ -106,12 +98,12 @@ def builds(home: Path, count: int, rounds: int) -> Iterator[Row]:
     env = nix.environment(other)
 
     def empty() -> None:
-        _away(other)
+        set_aside(other)
         nix.environment(other)
         _run(Way(["nix-instantiate", str(expression)], env=env))
 
     ours = Way(tool("-C", project, "--store", store, "--quiet", "realize", "-j2"),
-               prepare=lambda: _away(store))  # fmt: skip
+               prepare=lambda: set_aside(store))  # fmt: skip
     theirs = Way(["nix-build", "--no-out-link", "-j2", str(expression)], prepare=empty, env=env)
     yield contest("trivial builds, sandboxed, 2 jobs", f"{count:,}", "nix-build -j2, no sandbox",
                    ours, theirs, wanted=0.5, rounds=rounds, warm=False)  # fmt: skip
