@@ -25,6 +25,8 @@ CHUNK = 2**20
 IN_MEMORY = 8 * 2**20
 """Content up to this size is hashed before anything is written: what is here costs no write."""
 
+_WORTH_BEGINNING = 64 * 1024
+"""The disk may begin with content of so many bytes while the next is read and hashed."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _QUIETLY = _READ | os.O_NOATIME
 """Leaves the access time: since every blob's is the constant, the first read of each would write
@@ -281,6 +283,8 @@ class Blobs:
         if os.fstat(fd).st_size != size:
             raise OSError(errno.EIO, "the file system kept another number of bytes")
         durable.utime(fd)
+        if size >= _WORTH_BEGINNING:
+            durable.begin_writing_back(fd)
 
 
 def _read_up_to(source: BinaryIO, limit: int) -> bytes:
