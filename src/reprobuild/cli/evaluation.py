@@ -13,11 +13,13 @@ from reprobuild.core.graph import Graph
 from reprobuild.core.installable import Installable, check_step, parse_installable
 from reprobuild.core.kinds.context import Located
 from reprobuild.core.project import Project
+from reprobuild.engine.clash import clashes
 from reprobuild.engine.evaluate import Evaluation, Evaluator
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.app import App
+    from reprobuild.engine.imageplan import ImagePlan
     from reprobuild.engine.listing import Lister
 
 
@@ -74,7 +76,18 @@ def evaluate(
         targets.append(Target(installable, evaluation, located))
     for name, evaluator in evaluators.items():
         app.check_inputs(evaluator.used, name)
+    for clash in clashes(_images(targets)):
+        raise clash.error()
     return graph, targets
+
+
+def _images(targets: Sequence[Target]) -> dict[str, ImagePlan]:
+    """The images that are asked for themselves, by output."""
+    return {
+        target.installable.output: target.evaluation.image
+        for target in targets
+        if target.installable.component is None and target.evaluation.image is not None
+    }
 
 
 def _tried(app: App, graph: Graph) -> Lister:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from reprobuild.app import App
     from reprobuild.core.flake import Flake
     from reprobuild.core.lock import Lock
+    from reprobuild.engine.imageplan import ImagePlan
     from reprobuild.engine.lock import Open
 
 
@@ -99,16 +100,23 @@ def _check(app: App) -> None:
 def _open(app: App, flake: Flake, lock_: Lock) -> dict[str, str]:
     """Why each output is open that needs what could not be pinned."""
     from reprobuild.core.graph import Graph
+    from reprobuild.engine.clash import clashes
     from reprobuild.engine.evaluate import Evaluator
 
     open_: dict[str, str] = {}
+    images: dict[str, ImagePlan] = {}
     for output in sorted(flake.outputs):
         try:
-            Evaluator(flake, app.project.components, lock_, output, graph=Graph()).evaluate()
+            found = Evaluator(flake, app.project.components, lock_, output, graph=Graph())
+            image = found.evaluate().image
+            if image is not None:
+                images[output] = image
         except ReprobuildError as error:
             if error.code != "E-OUTPUT-OPEN":
                 raise
             open_[output] = error.message
+    for clash in clashes(images):
+        click.echo(f"warning: {clash}; give them tags that differ", err=True)
     return open_
 
 
