@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -106,8 +107,29 @@ def test_doctor_of_a_store_that_cannot_be_made(locked: Demo) -> None:
     assert "`reprobuild realize` makes it" in said.out
 
 
-def test_a_sandbox_without_its_place(realized: Demo) -> None:
-    (realized.store / "build").rmdir()
-    (realized.store / "build").touch()  # refuses also the superuser
+def test_a_sandbox_without_its_place(realized: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = tempfile.mkdtemp
+
+    def refuse(suffix: str = "", prefix: str = "", dir: Path | None = None) -> str:
+        if prefix == "shell-":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(suffix, prefix, dir)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     said = call(realized, "shell", "demo.program", "--", "/bin/true")
     assert (said.status, "E-STORE-WRITE" in said.err) == (10, True), said.err
+
+
+@pytest.mark.parametrize("name", ["records", "blobs", "roots", "locks", "materialised", "build"])
+def test_what_is_no_directory_in_a_store_is_said(realized: Demo, name: str) -> None:
+    realized.run("realize", "demo.notes")
+    (realized.store / name).rename(realized.store.parent / "away")
+    os.mkfifo(realized.store / name)
+    for words in (["realize", "demo.notes", "--check"], ["store", "verify"], ["store", "repair"]):
+        said = call(realized, *words)
+        assert (said.status, "E-STORE-DAMAGED" in said.err, said.out) == (7, True, ""), said.err
+        assert str(realized.store / name) in said.err
+    (realized.store / name).unlink()
+    (realized.store.parent / "away").rename(realized.store / name)
+    said = call(realized, "store", "verify")
+    assert said.status == 0, "nothing was dropped meanwhile"

@@ -118,9 +118,20 @@ def open_layout(path: Path, *, create: bool) -> Layout:
 def complete(layout: Layout) -> None:
     """Makes directories that are missing: copies through archives or buckets lose empty ones.
 
-    What cannot be made is left for the use that needs it to say.
+    What cannot be made is left for the use that needs it to say. Raises E-STORE-DAMAGED where
+    something else has a directory's name: what lay in it is not gone, and who took it for empty
+    would drop what refers to it.
     """
-    here = set(os.listdir(layout.root))
+    with os.scandir(layout.root) as entries:
+        here = {entry.name: entry for entry in entries if entry.name in DIRECTORIES}
+    for name, entry in here.items():
+        if name != "cache" and not entry.is_dir():
+            raise ReprobuildError(
+                "E-STORE-DAMAGED",
+                f"{entry.path} is no directory, as it has to be in a store",
+                hint="put the directory back; or move away what is there, and an empty one is made",
+                path=entry.path,
+            )
     absent = [name for name in DIRECTORIES if name not in here]
     with suppress(OSError):
         for name in absent:
