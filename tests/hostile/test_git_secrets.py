@@ -80,6 +80,16 @@ def test_an_address_with_a_secret_is_stated_nowhere(url: str, tmp_path: Path) ->
     assert silent(caught.value).code == "E-GIT-URL"
 
 
+@pytest.mark.parametrize("scheme", ["https", "http", "ftp"])
+def test_the_address_of_a_file_holds_no_secret(scheme: str, tmp_path: Path) -> None:
+    (tmp_path / "flake-like.toml").write_text(
+        f'format = 0\n[inputs.x]\nkind = "url"\nurl = "{scheme}://u:{SECRET}@example.org/x.tgz"\n'
+    )
+    with pytest.raises(ReprobuildError) as caught:
+        load_project(tmp_path)
+    assert silent(caught.value).facts["key"] == "inputs.x.url"
+
+
 def test_a_forge_with_a_secret_gives_no_flake(tmp_path: Path) -> None:
     (tmp_path / "c.md").write_text(CONTRACT)
     home = tmp_path / "new"

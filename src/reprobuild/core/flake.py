@@ -157,7 +157,16 @@ class UrlInput(Model):
     @classmethod
     def _url(cls, url: str) -> str:
         if not url.startswith(("https://", "http://", "file://")):
-            raise problem("url", f"{url[:80]!r} needs a scheme: https, http or file")
+            shown = repr(redact_address(url)[:80])
+            raise problem("url", f"{shown} needs a scheme: https, http or file")
+        secret = secret_in(url)
+        if secret:
+            raise problem(
+                "url",
+                f"the address of {redact_address(url)[:80]!r} holds {secret}, which would be "
+                "published with all that is made from it; leave it out: .netrc answers for the "
+                "host, or a mirror in the user's configuration ([mirrors]) does",
+            )
         return url
 
 
