@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from support.demo import Demo, needs_sandbox
@@ -56,3 +57,33 @@ def test_a_damaged_image_is_the_stores_fault(realized: Demo, tmp_path: Path) -> 
     realized.run("store", "repair")
     assert realized.json("realize")["image"] == image
     realized.verify()
+
+
+def test_lost_times_do_not_hide_damage(realized: Demo) -> None:
+    realized.run("realize")
+    note = blob_of(realized, b"a note\n")
+    rot(note)
+    objects = [p for kind in ("blobs", "trees", "drvs") for p in realized.store.glob(f"{kind}/*/*")]
+    for path in objects:  # as `cp -r` leaves them
+        os.utime(path)
+    error = realized.run("--json", "store", "verify", status=7).error
+    every = error["facts"]["problems"]
+    kinds = [problem.partition(":")[0] for problem in every]
+    assert kinds == sorted(kinds) and set(kinds) == {"damaged", "mode"}
+    assert kinds.count("mode") > 10
+    assert any(note.name in p for p in every if p.startswith("damaged: "))
+    assert f"modes or times of {kinds.count('mode')} files" in error["message"]
+    text = realized.run("store", "verify", status=7).err
+    assert text.count("mode: ") == 1
+    assert text.index(note.name) < text.index("mode: ")
+    out = realized.run("store", "repair").out
+    assert "set right the modes and times of " in out
+    assert out.count("set right") == 1
+    realized.verify()
+
+
+def test_a_few_wrong_modes_are_named(realized: Demo) -> None:
+    note = blob_of(realized, b"a note\n")
+    note.chmod(0o644)
+    assert note.name in realized.run("store", "verify", status=7).err
+    assert f"set right modes: {note.name}" in realized.run("store", "repair").out

@@ -12,7 +12,7 @@ import click
 from reprobuild.cli.store_gc import gc
 from reprobuild.cli.store_quarantine import quarantine
 from reprobuild.cli.store_repair import repair
-from reprobuild.cli.store_words import rows
+from reprobuild.cli.store_words import FEW, rows
 from reprobuild.core.wording import plural
 from reprobuild.errors import ReprobuildError
 
@@ -46,13 +46,18 @@ def info(app: App, /) -> None:
 def verify(app: App, /) -> None:
     """Hash everything again; name all that is damaged."""
     report = app.store.verify()
-    problems = list(report.problems)
-    if problems:
-        raise ReprobuildError(
-            "E-STORE-DAMAGED",
-            f"damaged: {plural(len(problems), 'object')}",
-            problems=[str(problem) for problem in problems],
-        )
+    if report.problems:
+        modes = [problem for problem in report.problems if problem.kind == "mode"]
+        damage = [problem for problem in report.problems if problem.kind != "mode"]
+        said = [str(problem) for problem in (*damage, *modes)]
+        if not app.json and len(modes) > FEW:  # they would hide the damage
+            said[len(damage) :] = [
+                f"mode: {plural(len(modes), 'file')} with other modes, times or links than a store "
+                f"has, such as {modes[0].path}: {modes[0].reason}; --json names all"
+            ]
+        parts = [plural(len(damage), "object")] if damage else []
+        parts += [f"modes or times of {plural(len(modes), 'file')}"] if modes else []
+        raise ReprobuildError("E-STORE-DAMAGED", f"damaged: {'; '.join(parts)}", problems=said)
     if app.json:
         click.echo(json.dumps(_plain(report), indent=2, sort_keys=True))
     else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reprobuild.cli.options import machine_memory
+from reprobuild.cli.store_words import FEW
 from reprobuild.core.wording import plural
 from reprobuild.errors import ReprobuildError
 
@@ -104,6 +105,9 @@ def _say(app: App, done: Repaired, rescued: Rescued | None) -> None:
             click.echo(json.dumps(document, indent=2, sort_keys=True))
         return
     for kind, names in lists.items():
+        if kind == "modes" and len(names) > FEW:
+            click.echo(f"set right the modes and times of {plural(len(names), 'file')}")
+            continue
         for name in names:
             click.echo(f"{_SAID.get(kind, f'removed {kind}:')} {name}")
     if rescued is not None:

@@ -9,6 +9,8 @@ import click
 
 from reprobuild.errors import ReprobuildError
 
+FEW = 3
+"""Up to so many files are named where their modes or times alone are off."""
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
