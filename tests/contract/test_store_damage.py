@@ -382,3 +382,15 @@ def test_what_goes_while_verify_looks_is_not_damage(
         assert store.verify().problems == []
         flip(store.path / "roots" / "both")
         assert [p.kind for p in store.verify().problems] == ["damaged"]
+
+
+def test_verification_writes_nothing(tmp_path: Path) -> None:
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        Filled(store)
+        before = {p: p.lstat() for p in sorted(store.path.rglob("*")) if p.is_file()}
+        assert store.verify().problems == []
+        for path, info in before.items():
+            now = path.lstat()
+            if "blobs" in path.parts or "trees" in path.parts:
+                assert now.st_atime_ns == info.st_atime_ns, path
+            assert (now.st_mtime_ns, now.st_ctime_ns) == (info.st_mtime_ns, info.st_ctime_ns)

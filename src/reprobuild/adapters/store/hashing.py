@@ -61,13 +61,24 @@ def read_and_hash(fd: int, size: int) -> tuple[bytes, int]:
     return hasher.digest(), total
 
 
+def open_quietly(path: str, flags: int, dir_fd: int | None = None) -> int:
+    """Opens to read without moving the access time, where that is allowed; raises OSError.
+
+    That of a blob is the constant, so the first reading of each would otherwise write its inode.
+    """
+    try:
+        return os.open(path, flags | os.O_NOATIME, dir_fd=dir_fd)
+    except PermissionError:  # for the owner alone
+        return os.open(path, flags, dir_fd=dir_fd)
+
+
 def content_problem(path: str, hex_digest: str, size: int = -1) -> str:
     """Why a file's content is not what its digest names; empty when it is.
 
     `size`, in bytes, is a hint that spares a look.
     """
     try:
-        fd = os.open(path, _READ)
+        fd = open_quietly(path, _READ)
         try:
             found = read_and_hash(fd, os.fstat(fd).st_size if size < 0 else size)[0].hex()
         finally:

@@ -12,7 +12,7 @@ from stat import S_ISREG
 from blake3 import blake3
 
 from reprobuild.adapters.store import durable
-from reprobuild.adapters.store.hashing import content_problem, read_and_hash
+from reprobuild.adapters.store.hashing import content_problem, open_quietly, read_and_hash
 from reprobuild.adapters.store.helpers import Threads
 
 TYPE_CHECKING = False  # as typing has it, without importing that
@@ -58,7 +58,7 @@ def objects(
             fd, why = -1, ""
             try:
                 try:
-                    fd = os.open(name, _READ, dir_fd=home)
+                    fd = open_quietly(name, _READ, home)
                     info = os.fstat(fd)
                 except OSError as error:
                     why = f"unreadable: {error.strerror}"
