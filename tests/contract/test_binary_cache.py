@@ -190,7 +190,7 @@ def push(
     signer: TestSigner = SIGNER,
 ) -> int:
     """Everything that was made; how many results were new."""
-    bundles = Bundles(release.store, environment(tmp_path))
+    bundles = Bundles(lambda: release.store, environment(tmp_path))
     records, absent_ = to_push(release.store, release.graph, [release.target.drv])
     assert absent_ == 0
     new = 0
@@ -214,7 +214,7 @@ class Taker:
         self, graph: Graph, drv: Digest, *addresses: str, trust: TestTrust = TRUST
     ) -> Substitution:
         """Takes what it can get."""
-        bundles = Bundles(self.store, environment(self.tmp_path))
+        bundles = Bundles(lambda: self.store, environment(self.tmp_path))
         caches = [bundles.cache(a, self.settings, NullReporter()) for a in addresses]
         asked = Substitution(self.store, caches, trust, NullReporter())
         with self.store.lease():

@@ -43,6 +43,8 @@ LOOKING = [
     (["image", "inspect", "demo"], 2),
     (["export", "demo", "-o", "{}/bundle"], 2),
     (["doctor"], 0),
+    (["verdict", "{}/project/notes", "{}/project/notes"], 0),
+    (["import", "{}/project/flake-like.toml", "--unsigned"], 3),
 ]
 
 

@@ -215,7 +215,7 @@ def test_a_weaker_build_does_not_serve(maker: Demo, taker: Demo, tmp_path: Path)
     from reprobuild.settings import Settings
 
     with LocalStore.open(maker.store) as store:
-        bundles = Bundles(store, Settings())
+        bundles = Bundles(lambda: store, Settings())
         directory = bundles.cache_writer(
             str(tmp_path / "weak"), FetchSettings(tmp_path / "partial")
         )

@@ -79,7 +79,7 @@ def test_how_many_fit_into_a_qr_code() -> None:
 
 def test_an_old_one_is_not_taken_again(tmp_path: Path) -> None:
     with LocalStore.open(tmp_path / "store", create=True) as store:
-        bundles = Bundles(store, Settings())
+        bundles = Bundles(lambda: store, Settings())
         signer = TestSigner()
 
         def use(counter: int, by: TestSigner | None = signer, name: bytes = bytes(16)) -> None:
@@ -104,7 +104,7 @@ def test_an_old_one_is_not_taken_again(tmp_path: Path) -> None:
 
 def test_each_has_a_higher_number(tmp_path: Path) -> None:
     with LocalStore.open(tmp_path / "store", create=True) as store:
-        first, again = (Bundles(store, Settings()).next_inventory() for _ in range(2))
+        first, again = (Bundles(lambda: store, Settings()).next_inventory() for _ in range(2))
         assert first[0] == again[0]
         assert again[1] == first[1] + 1
 
@@ -112,7 +112,7 @@ def test_each_has_a_higher_number(tmp_path: Path) -> None:
 def test_a_bundle_keeps_its_number(tmp_path: Path) -> None:
     """The same content exported again must give the same bytes."""
     with LocalStore.open(tmp_path / "store", create=True) as store:
-        bundles = Bundles(store, Settings())
+        bundles = Bundles(lambda: store, Settings())
         first, second = bundles.stamp(Digest.of(b"1")), bundles.stamp(Digest.of(b"2"))
         assert second.serial == first.serial + 1
         assert bundles.stamp(Digest.of(b"1")) == first
@@ -124,7 +124,7 @@ def test_a_bundle_keeps_its_number(tmp_path: Path) -> None:
 
 def test_an_old_bundle_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     with LocalStore.open(tmp_path / "store", create=True) as store:
-        bundles = Bundles(store, Settings())
+        bundles = Bundles(lambda: store, Settings())
 
         def made(serial: int, key: bytes = b"k" * 32, maker: bytes = b"m" * 16) -> Signature:
             return Signature(key, bytes(64), Stamp(maker, serial))

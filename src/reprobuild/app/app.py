@@ -205,7 +205,7 @@ class App(Run):
         """Bundles: their files, what they carry besides objects, proofs."""
         from reprobuild.adapters.bundle.service import Bundles
 
-        return Bundles(self.store, self.settings)
+        return Bundles(lambda: self.store, self.settings)
 
     @property
     def qualification(self) -> Qualification:

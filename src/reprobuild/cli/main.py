@@ -59,6 +59,7 @@ STORE_USE = {
         "qualify",
         "release",
         "show",
+        "verdict",
         "why",
     ),
 }

@@ -51,10 +51,15 @@ class Goods(Protocol):
 
 
 class Bundles:
-    """Bundle files over one store."""
+    """Bundle files over one store, which is opened when it is needed: a file that is no bundle
+    must not have made one."""
 
-    def __init__(self, store: LocalStore, settings: Settings) -> None:
-        self._store, self._settings = store, settings
+    def __init__(self, store: Callable[[], LocalStore], settings: Settings) -> None:
+        self._open, self._settings = store, settings
+
+    @property
+    def _store(self) -> LocalStore:
+        return self._open()
 
     def reader(self, path: Path) -> BundleReader:
         """An opened bundle, its index checked."""
