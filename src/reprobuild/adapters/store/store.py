@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING, BinaryIO
 from reprobuild.adapters.store import durable, locks
 from reprobuild.adapters.store.blobs import Blobs
 from reprobuild.adapters.store.layout import Layout, complete, open_layout
-from reprobuild.adapters.store.records import Records
-from reprobuild.adapters.store.roots import Roots
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.digest import Digest
-from reprobuild.core.record import Record
 from reprobuild.core.tree import File, Tree
 from reprobuild.errors import ReprobuildError
 
@@ -26,8 +23,11 @@ if TYPE_CHECKING:
     from reprobuild.adapters.store.info import Info
     from reprobuild.adapters.store.materialise import Materialiser
     from reprobuild.adapters.store.quarantine import Quarantine
+    from reprobuild.adapters.store.records import Records
     from reprobuild.adapters.store.repaired import Repaired
+    from reprobuild.adapters.store.roots import Roots
     from reprobuild.adapters.store.verify_report import Report
+    from reprobuild.core.record import Record
 
 
 class LocalStore:
@@ -44,8 +44,6 @@ class LocalStore:
         self._staging = Staging(layout)
         self._blobs = Blobs(self._staging)
         self._trees = Trees(self._staging, self._blobs)
-        self._records = Records(self._staging, self._trees)
-        self._roots = Roots(self._staging)
 
     @classmethod
     def open(cls, path: Path, *, create: bool = False, local_locks: bool = False) -> LocalStore:
@@ -149,6 +147,20 @@ class LocalStore:
         self._staging.barrier()
 
     # -- Catalog -------------------------------------------------------------------------------
+
+    # Neither keeps anything: two threads may each make one. Who only brings content needs none.
+
+    @cached_property
+    def _records(self) -> Records:
+        from reprobuild.adapters.store.records import Records
+
+        return Records(self._staging, self._trees)
+
+    @cached_property
+    def _roots(self) -> Roots:
+        from reprobuild.adapters.store.roots import Roots
+
+        return Roots(self._staging)
 
     def records(self, action: Digest) -> Sequence[Record]:
         """All records of an action, in order of their digests."""
