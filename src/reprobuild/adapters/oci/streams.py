@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
-from threading import Semaphore, Thread
+from threading import Semaphore
 
 Piece = bytes | bytearray | memoryview
 """A part of a stream, which nobody changes once it was handed on."""
@@ -73,36 +73,32 @@ def ahead(pieces: Iterator[Piece], most: int = AHEAD) -> Iterator[Piece]:
     What making them raises comes out in its place. Who stops early closes this generator: it
     returns when the thread has ended, and `pieces` is closed.
     """
-    made: SimpleQueue[Piece | BaseException | None] = SimpleQueue()
+    made: SimpleQueue[Piece | None] = SimpleQueue()
     room = Semaphore(most - 1)
     stopped = False
 
     def work() -> None:
-        end: BaseException | None = None
         try:
             for piece in pieces:
                 made.put(piece)
                 room.acquire()
                 if stopped:
                     break
-        except BaseException as error:  # noqa: BLE001 - raised again below, by who asked
-            end = error
         finally:
-            made.put(end)
+            made.put(None)
 
-    thread = Thread(target=work, name="ahead")
-    thread.start()
-    try:
-        while (piece := made.get()) is not None:
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
+        maker = pool.submit(work)
+        try:
+            while (piece := made.get()) is not None:
+                room.release()
+                yield piece
+            maker.result()
+        finally:
+            stopped = True
             room.release()
-            if isinstance(piece, BaseException):
-                raise piece
-            yield piece
-    finally:
-        stopped = True
-        room.release()
-        thread.join()
-        close(pieces)
+            wait([maker])
+            close(pieces)
 
 
 class Measure:
