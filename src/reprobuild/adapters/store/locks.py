@@ -5,6 +5,7 @@ flock belongs to the open file description, so it also excludes the threads of o
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
@@ -72,6 +73,24 @@ def lease(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+@contextmanager
+def looking(path: Path) -> Iterator[None]:
+    """As `lease`, for who only looks: a store that nobody may write to is looked at without."""
+    fd = -1
+    try:
+        with contextlib.suppress(OSError):
+            fd = (
+                _open(path)
+                if os.access(path.parent, os.W_OK)
+                else os.open(path, os.O_RDONLY | _SAFE)
+            )
+            fcntl.flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 @contextmanager

@@ -260,10 +260,14 @@ class LocalStore:
             )
 
     def verify(self, *, jobs: int | None = None) -> Report:
-        """Hashes everything again and names every damaged, missing or misplaced object."""
+        """Hashes everything again and names every damaged, missing or misplaced object.
+
+        Collection and repair wait meanwhile: what they take away would be taken for lost.
+        """
         from reprobuild.adapters.store.verify import verify
 
-        return verify(self._layout, jobs=jobs or os.cpu_count() or 1)
+        with locks.looking(self._layout.directory("locks") / "store"):
+            return verify(self._layout, jobs=jobs or os.cpu_count() or 1)
 
     def repair(self, *, jobs: int | None = None, others: Sequence[LocalStore] = ()) -> Repaired:
         """Brings back what is damaged from this store and `others`; removes what cannot be, and
