@@ -49,6 +49,25 @@ def test_only_a_store_is_opened(tmp_path: Path) -> None:
     assert sorted(foreign.iterdir()) == [foreign / "thesis.tex"]
 
 
+def test_a_store_that_another_makes_between_two_looks_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "s"
+    place.mkdir()
+    look = os.listdir
+
+    def late(path: str | Path) -> list[str]:
+        monkeypatch.setattr(os, "listdir", look)
+        with LocalStore.open(place, create=True) as other:
+            put(other, b"theirs")
+            other.barrier()
+        return look(path)
+
+    monkeypatch.setattr(os, "listdir", late)
+    with LocalStore.open(place, create=True) as store:
+        assert store.verify(jobs=1).blobs == 1
+
+
 @pytest.mark.parametrize(
     "text", ["reprobuild store 1\n", "", "something else\n", "reprobuild store x"]
 )

@@ -107,7 +107,12 @@ def open_layout(path: Path, *, create: bool) -> Layout:
         raise ReprobuildError(
             "E-STORE-FORMAT", f"cannot read {root / 'format'}: {error.strerror}", path=str(root)
         ) from error
-    _refuse_foreign(root)
+    try:
+        _refuse_foreign(root)
+    except ReprobuildError:
+        if (root / "format").exists():  # somebody made it, and put things in, between the looks
+            return open_layout(path, create=create)
+        raise
     if not create:
         raise ReprobuildError("E-NO-STORE", f"there is no store at {root}", path=str(root))
     with durable.writing(root, "a new store"):
