@@ -194,7 +194,7 @@ def test_line_tables_are_the_same_twice(project: Project) -> None:
     command, _ = project
     build(command, "small.small.lines")
     unit = "small.lines:two.cu"
-    graph = command.json("graph", "small", "--format", "json")
+    graph = command.json("graph", "small.small.lines", "--format", "json")
     assert unit in str(graph)
     document = command.json("realize", "small.small.lines", "--check=closure")
     assert document["counts"]["checked"] >= 2
