@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Semaphore
 
@@ -87,18 +87,19 @@ def ahead(pieces: Iterator[Piece], most: int = AHEAD) -> Iterator[Piece]:
         finally:
             made.put(None)
 
-    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
-        maker = pool.submit(work)
-        try:
-            while (piece := made.get()) is not None:
+    try:
+        with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
+            maker = pool.submit(work)
+            try:
+                while (piece := made.get()) is not None:
+                    room.release()
+                    yield piece
+                maker.result()
+            finally:
+                stopped = True
                 room.release()
-                yield piece
-            maker.result()
-        finally:
-            stopped = True
-            room.release()
-            wait([maker])
-            close(pieces)
+    finally:
+        close(pieces)
 
 
 class Measure:
