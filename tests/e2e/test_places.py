@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reprobuild.adapters.bundle.service import Bundles
+from reprobuild.adapters.git.service import Resolver
 from support.cliin import cli
 
 
@@ -157,13 +157,13 @@ def test_an_inventory_without_room_leaves_nothing(
 ) -> None:
     place = tmp_path / "out"
     place.mkdir()
-    real = Bundles.replace_file
+    real = Resolver.replace_file
 
-    def full(self: Bundles, path: Path, content: bytes) -> None:
+    def full(self: Resolver, path: Path, content: bytes) -> None:
         with no_room(16):  # the store's own files have theirs
             real(self, path, content)
 
-    monkeypatch.setattr(Bundles, "replace_file", full)
+    monkeypatch.setattr(Resolver, "replace_file", full)
     said = cli("-C", str(release), "inventory", "-o", str(place / "made"))
     assert (said.status, "E-WRITE" in said.err) == (10, True), said.err
     assert list(place.iterdir()) == []

@@ -41,7 +41,7 @@ def inventory(app: App, /, output: str | None) -> None:
         "trees": [str(d) for d in trees],
     }
     if output is not None:
-        app.bundles.replace_file(Path(output), data)
+        app.resolver.replace_file(Path(output), data)
     if app.json:
         click.echo(json.dumps(document, indent=2, sort_keys=True))
     elif output is None:

@@ -15,7 +15,6 @@ from reprobuild.core.bundle.format import Entry
 from reprobuild.core.bundle.manifest import Manifest
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
-from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from reprobuild.adapters.fetch.settings import FetchSettings
@@ -217,17 +216,6 @@ class Bundles:
             self.write(path, goods.manifest, goods.entries, goods.open, sign=lambda digest: [])
 
         cache.put(record, name, write, signer)
-
-    def replace_file(self, path: Path, content: bytes) -> None:
-        """Gives a file new content, whole or not at all; raises E-WRITE."""
-        from reprobuild.adapters.git.files import replace_file
-
-        try:
-            replace_file(path, content)
-        except OSError as error:
-            raise ReprobuildError(
-                "E-WRITE", f"cannot write {path}: {error.strerror}", file=str(path)
-            ) from error
 
     def read_public(self, path: Path) -> bytes:
         """The 32 bytes of a public key file; raises E-KEY."""
