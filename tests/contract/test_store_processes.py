@@ -50,7 +50,7 @@ def content(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Processes come early, also where there is one core; none may be left."""
-    monkeypatch.setattr(taking, "MANY", 40)
+    monkeypatch.setattr(taking, "WORTH", 40 * taking.OVERHEAD)
     monkeypatch.setattr(verify_module, "_MANY", 10)
     monkeypatch.setattr(crew, "spare_cores", lambda: 2)
     before = sorted(os.listdir("/proc/self/fd"))
@@ -78,7 +78,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def plain(content: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The tree's digest, found alone."""
     with monkeypatch.context() as patch:
-        patch.setattr(taking, "MANY", 2**62)
+        patch.setattr(taking, "WORTH", 2**62)
         return tree_digest(content).hex
 
 
@@ -174,7 +174,7 @@ import sys
 from pathlib import Path
 from reprobuild.adapters.store import crew, taking
 from reprobuild.adapters.store.store import LocalStore
-taking.MANY = 40
+taking.WORTH = 40 * taking.OVERHEAD
 crew.spare_cores = lambda: 2
 with LocalStore.open(Path(sys.argv[1]), create=True) as store:
     while True:
@@ -273,6 +273,63 @@ def test_a_file_that_is_gone_is_named(content: Path, monkeypatch: pytest.MonkeyP
         tree_digest(content)
     assert error.value.code == "E-OUTPUT-READ"
     assert error.value.facts["path"] == str(next(content.glob(f"*/{asked[0]}")) / "absent")
+
+
+@pytest.fixture
+def long(tmp_path: Path) -> Path:
+    """Long files for the most part, more than a part takes."""
+    top = tmp_path / "long"
+    for number in range(120):
+        place = top / f"d{number % 3}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"f{number}").write_bytes(number.to_bytes(4, "big") * (50_000 + number % 50))
+        (place / f"s{number}").write_bytes(b"%d" % number)
+    return top
+
+
+def test_long_files_are_given_away(
+    long: Path, tmp_path: Path, answered: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert captured(long, tmp_path / "store") == plain(long, monkeypatch)
+    assert answered and None not in answered
+    given = [names for _, entries, _ in answered for names in entries]
+    assert len(given) > 20 and all(name.startswith(b"f") for name in given)
+
+
+def test_a_long_file_that_nobody_has_time_for_is_taken_here(
+    long: Path, answered: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Crew, "offer", lambda *_: False)
+    assert tree_digest(long).hex == plain(long, monkeypatch)
+    assert not answered
+
+
+def test_a_long_file_that_changes_there_is_an_error(
+    long: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Crew.offer
+
+    def offer(self: Crew, piece: Any, request: Any, weight: int) -> bool:
+        frame, names = piece
+        path = long / os.fsdecode(frame.name) / os.fsdecode(names[0])
+        path.unlink()  # the directory is another one then, for the other process and for this one
+        return real(self, piece, request, weight)
+
+    monkeypatch.setattr(Crew, "offer", offer)
+    with pytest.raises(ReprobuildError) as error:
+        tree_digest(long)
+    assert error.value.code == "E-OUTPUT-CHANGED"
+
+
+def test_the_limit_holds_for_long_files(long: Path, tmp_path: Path, answered: list[Any]) -> None:
+    size = sum(path.stat().st_size for path in long.rglob("*") if path.is_file())
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        with pytest.raises(ReprobuildError) as error:
+            store.capture(long, limit=size - 1)
+        assert error.value.code == "E-OUTPUT-SIZE"
+        answered.clear()
+        store.capture(long, limit=size)
+    assert answered and None not in answered
 
 
 def test_the_limit_holds(content: Path, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Notes:
 
 
 class KeepingApart(Keeping):
-    """The taker there; `setup` is what `Keeping.apart` made. It is given short files alone."""
+    """The taker there; `setup` is what `Keeping.apart` made."""
 
     def __init__(self, setup: tuple[str, str]) -> None:
         root, prefix = setup

@@ -11,6 +11,7 @@ import threading
 
 from blake3 import blake3
 
+from reprobuild.adapters.buffers import page_aligned
 from reprobuild.adapters.store.blobs import IN_MEMORY, Blobs
 from reprobuild.adapters.store.hashing import PIECE, read_and_hash
 from reprobuild.adapters.store.taker import Opened, ReadError, Taker
@@ -27,14 +28,12 @@ class _Room(threading.local):
     """A thread's own buffer: fresh memory for each file costs more than reading it."""
 
     def __init__(self) -> None:
-        self._memory = memoryview(bytearray(2**18))
+        self._memory = page_aligned(2**18)
 
     def buffer(self, size: int) -> memoryview:
         """At least `size` bytes, to be used up before the next call."""
         if size > len(self._memory):
-            self._memory = memoryview(
-                bytearray(min(max(size, 2 * len(self._memory)), IN_MEMORY + 1))
-            )
+            self._memory = page_aligned(min(max(size, 2 * len(self._memory)), IN_MEMORY + 1))
         return self._memory
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from reprobuild.adapters.store.process import GoneError, Process, spare_cores
 
 TYPE_CHECKING = False  # as typing has it, without importing that
@@ -38,27 +36,39 @@ class Crew:
         self._worth, self._directory = worth, directory
         self._left = min(spare_cores(), _MOST)
         self._given = 0
-        self._members: list[tuple[Process, deque[Any]]] = []
+        self._members: list[tuple[Process, list[Any]]] = []
+
+    def has_time(self) -> bool:
+        """Whether somebody would take a piece now."""
+        return self._free() is not None
 
     def offer(self, piece: Any, request: Any, weight: int) -> bool:
         """Whether somebody took the piece: sent as `request`, and `weight` times small work."""
+        member = self._free()
+        if member is None:
+            return False
+        process, out = member
+        out.append(piece)
+        self._given += weight
+        try:
+            process.ask(request)
+        except GoneError:
+            self._lost(process, out)
+        return True
+
+    def _free(self) -> tuple[Process, list[Any]] | None:
         if self._left and self._given >= self._worth * len(self._members):
             self._start()
         for process, out in list(self._members):
             try:
                 if len(out) >= _OUT:
                     self._collect(process, out, wait=False)
-                if len(out) < _OUT:
-                    out.append(piece)
-                    self._given += weight
-                    process.ask(request)
-                    return True
             except GoneError:
-                taken = bool(out) and out[-1] is piece
                 self._lost(process, out)
-                if taken:
-                    return True
-        return False
+            else:
+                if len(out) < _OUT:
+                    return process, out
+        return None
 
     def settle(self) -> None:
         """Returns when everything is done."""
@@ -76,18 +86,18 @@ class Crew:
         except (OSError, GoneError):
             self._left = 0
         else:
-            self._members.append((process, deque()))
+            self._members.append((process, []))
 
-    def _collect(self, process: Process, out: deque[Any], *, wait: bool) -> None:
+    def _collect(self, process: Process, out: list[Any], *, wait: bool) -> None:
         for answer in process.answers(wait=wait):
-            self._done(out.popleft(), answer)
+            self._done(out.pop(0), answer)
 
-    def _lost(self, process: Process, out: deque[Any]) -> None:
+    def _lost(self, process: Process, out: list[Any]) -> None:
         self._members = [member for member in self._members if member[0] is not process]
         self._left = 0  # what ended one may end the next
         process.close()
         while out:
-            self._done(out.popleft(), None)
+            self._done(out.pop(0), None)
 
     def close(self) -> None:
         """Ends the processes, whatever they are at."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
 
 from reprobuild.errors import ReprobuildError
 
 TYPE_CHECKING = False  # as typing has it, without importing that or pathlib: who only reads waits
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
+    from types import TracebackType
 
 EPOCH_NS = 10**9
 """The one mtime of everything that a builder may see: second 1 (0 upsets some archivers)."""
@@ -44,8 +44,7 @@ def create(path: str | bytes | Path, mode: int = 0o444, *, dir_fd: int | None = 
             fchmod(fd, mode)
     except OSError:
         os.close(fd)
-        with suppress(OSError):
-            unlink(path, dir_fd=dir_fd)
+        forget(path, dir_fd=dir_fd)
         raise
     return fd
 
@@ -302,10 +301,10 @@ def write_document(temporary: str | Path, target: Path, data: bytes, *, replace:
     sync_directory(target.parent)
 
 
-def forget(path: str | Path) -> None:
+def forget(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
     """Removes a temporary file as far as that can be done."""
     try:
-        unlink(path)
+        unlink(path, dir_fd=dir_fd)
     except OSError:
         return
 
@@ -319,13 +318,25 @@ def free_bytes(path: Path) -> int:
     return info.f_bavail * info.f_frsize
 
 
-@contextmanager
-def writing(root: Path, what: str) -> Iterator[None]:
-    """Turns an OSError of the body into E-STORE-WRITE: which path, why, how much space is left."""
-    try:
-        yield
-    except OSError as error:
-        raise write_error(root, what, error) from error
+class writing:
+    """Turns an OSError of the body into E-STORE-WRITE: which path, why, how much space is left.
+
+    A class, since contextlib takes as long to import as hashing a small tree.
+    """
+
+    __slots__ = ("_root", "_what")
+
+    def __init__(self, root: Path, what: str) -> None:
+        self._root, self._what = root, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise write_error(self._root, self._what, error) from error
 
 
 def write_error(root: Path, what: str, error: OSError) -> ReprobuildError:

@@ -10,9 +10,10 @@ hashes is short.
 from __future__ import annotations
 
 import os
-import threading
 
 from blake3 import blake3
+
+from reprobuild.adapters.buffers import page_aligned
 
 PIECE = 2**17
 """What a file is read by, in bytes."""
@@ -35,14 +36,8 @@ def new_hasher() -> blake3:
     return blake3(max_threads=blake3.AUTO)
 
 
-class _Room(threading.local):
-    """A thread's own room for a piece: fresh memory for each file costs more than reading it."""
-
-    def __init__(self) -> None:
-        self.piece = memoryview(bytearray(PIECE))
-
-
-_room = _Room()
+_pieces: list[memoryview] = []
+"""Room for pieces that nobody uses now: fresh memory for each file costs more than reading it."""
 
 
 def read_and_hash(fd: int, size: int) -> tuple[bytes, int]:
@@ -50,10 +45,19 @@ def read_and_hash(fd: int, size: int) -> tuple[bytes, int]:
 
     `size` is what it is expected to be, and decides how it is read alone.
     """
-    if size < _LONG:
-        hasher, piece = blake3(), _room.piece
-    else:
-        hasher, piece = new_hasher(), memoryview(bytearray(_WIDE))
+    if size >= _LONG:
+        return _read(fd, new_hasher(), page_aligned(_WIDE))
+    try:
+        piece = _pieces.pop()
+    except IndexError:  # as many are made as threads read at once
+        piece = page_aligned(PIECE)
+    try:
+        return _read(fd, blake3(), piece)
+    finally:
+        _pieces.append(piece)
+
+
+def _read(fd: int, hasher: blake3, piece: memoryview) -> tuple[bytes, int]:
     total = 0
     while count := os.readv(fd, [piece]):
         hasher.update(piece[:count])

@@ -1,8 +1,9 @@
-"""The short files of a large tree, given in parts to other processes (process.py).
+"""The files of a large tree, given in parts to other processes (process.py).
 
-A part is some files of one directory. What comes back are their entries, or that it could not be
-done: then the walk does it itself, and finds the same or says what is wrong. The process opens the
-directory from the walk's own start, link by link, and it must be the very one that the walk saw.
+A part is some files of one directory: as many short ones as come next, or long ones up to a size.
+What comes back are their entries, or that it could not be done: then the walk does it itself, and
+finds the same or says what is wrong. The process opens the directory from the walk's own start,
+link by link, and it must be the very one that the walk saw.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import os
 
 from reprobuild.adapters.store.crew import Crew
 from reprobuild.adapters.store.opening import reopen
-from reprobuild.adapters.store.taking import Frame, Others, Taking
+from reprobuild.adapters.store.taking import OVERHEAD, WORTH, Frame, Others, Taking
 
 TYPE_CHECKING = False  # as typing has it, without importing that
 if TYPE_CHECKING:
     from typing import Any
 
 SIZE = 128
-"""Files in a part."""
-_WORTH = 1500
-"""Files that each process has been given when another one is worth its start."""
+"""Short files in a part."""
+_LONG = 4 * 2**20
+"""Bytes of the long files in a part."""
 
 Identity = tuple[int, int, int, int]
 
@@ -31,20 +32,50 @@ class Parts(Others):
     def __init__(self, taking: Taking, root: int) -> None:
         self._taking = taking
         self._root = root
-        self._crew = Crew("take", taking.taker.apart, self._done, worth=_WORTH, directory=root)
+        self._crew = Crew("take", taking.taker.apart, self._done, worth=WORTH, directory=root)
+        self._frame: Frame | None = None
+        self._names: list[bytes] = []
+        """Long files of `_frame` that are given away and not handed over yet."""
+        self._size = 0
 
     def offer(self, frame: Frame, names: list[bytes]) -> int:
-        """Gives away the first of a directory's files, as far as somebody has time; how many."""
+        """Gives away the first of a directory's files, as far as somebody has time; how many.
+
+        None where files are long for the most part: their number says little then.
+        """
         given = 0
-        while given < len(names):
+        while given < len(names) and self._taking.short_files:
             part = names[given : given + SIZE]
-            request = (_path(frame), _identity(frame.before), part, self._taking.left)
-            frame.waiting += 1
-            if not self._crew.offer((frame, part), request, len(part)):
-                frame.waiting -= 1
+            if not self._ask(frame, part, len(part) * OVERHEAD):
                 break
             given += len(part)
         return given
+
+    def give(self, frame: Frame, name: bytes, size: int) -> bool:
+        """Gives away a long file, when somebody has time."""
+        if not self._names and not self._crew.has_time():
+            return False
+        self._frame = frame
+        self._names.append(name)
+        self._size += size + OVERHEAD
+        if self._size >= _LONG:
+            self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Hands over the long files; what nobody has time for after all is taken here."""
+        frame, names, size = self._frame, self._names, self._size
+        self._frame, self._names, self._size = None, [], 0
+        if frame is not None and not self._ask(frame, names, size):
+            self._take(frame, names)
+
+    def _ask(self, frame: Frame, names: list[bytes], weight: int) -> bool:
+        request = (_path(frame), _identity(frame.before), names, self._taking.left)
+        frame.waiting += 1
+        if self._crew.offer((frame, names), request, weight):
+            return True
+        frame.waiting -= 1
+        return False
 
     def settle(self) -> None:
         """Returns when all that was given away is done."""
@@ -53,13 +84,16 @@ class Parts(Others):
     def _done(self, piece: tuple[Frame, list[bytes]], answer: Any) -> None:
         frame, names = piece
         if answer is None:
-            take_part(self._taking, frame, self._root, _path(frame), _identity(frame.before), names)
+            self._take(frame, names)
         else:
             total, entries, handed = answer
             self._taking.taker.adopt(handed)
             self._taking.count(total, frame)
             frame.entries.update(entries)
         self._taking.part_done(frame)
+
+    def _take(self, frame: Frame, names: list[bytes]) -> None:
+        take_part(self._taking, frame, self._root, _path(frame), _identity(frame.before), names)
 
     def close(self) -> None:
         """Ends the processes."""

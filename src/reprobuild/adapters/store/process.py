@@ -16,7 +16,6 @@ import marshal
 import os
 import select
 import sys
-from contextlib import suppress
 
 from blake3 import blake3
 
@@ -151,10 +150,11 @@ class Process:
         """Ends it, at once."""
         os.close(self._write)
         os.close(self._read)
-        with suppress(OSError):
+        try:
             os.kill(self._pid, _SIGKILL)
-        with suppress(OSError):
             os.waitpid(self._pid, 0)
+        except OSError:  # another part of the program waited for it
+            pass
 
 
 def _places() -> list[str]:

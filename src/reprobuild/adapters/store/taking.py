@@ -4,8 +4,9 @@ The directory may be what a hostile build left and may still be changing: every 
 descriptors, links are read and never followed, and what changes while it is read is an error: a
 file's times and size, and a directory's times, are looked at before and after.
 
-Short files are taken as they come; longer ones are given to a thread for each core, since reading
-and hashing leave the interpreter's lock alone. A short file costs some five system calls, and
+In a tree that is worth it, processes for the other cores take their share (parts.py). Threads
+would not do: the walk lets go of the interpreter's lock at every system call, and then has to wake
+up for it again, which takes longer than the call. A short file costs some five of them, and
 around them every call of Python's counts: hence entries that are bytes (core/node.py), one long
 method, and no import that who only hashes would have to wait for.
 """
@@ -25,16 +26,17 @@ from stat import (
 )
 
 from reprobuild.adapters.store.dirstack import DirStack, MovedError
-from reprobuild.adapters.store.helpers import Threads
 from reprobuild.adapters.store.opening import FILE, open_closed_file, open_directory
 from reprobuild.adapters.store.taker import Opened, ReadError, Taker
 from reprobuild.core import node
 from reprobuild.errors import ReprobuildError
 
-MANY = 1500
-"""From so many short files on other processes may take some of them."""
-SHARED_FROM = 64 * 1024
-"""Files of this many bytes and more are taken by another thread, when there are cores for it."""
+WORTH = 24 * 2**20
+"""Bytes after which other processes are worth their start."""
+OVERHEAD = 32 * 1024
+"""What a file costs beside its content, as bytes that take as long."""
+LONG = 64 * 1024
+"""Files of this many bytes and more are not read at once, and given to others by their size."""
 
 _FORMAT = 0o170000
 _STEP = 128
@@ -54,6 +56,14 @@ class Others:
 
     def offer(self, frame: Frame, names: list[bytes]) -> int:
         """Gives away files of a directory, as far as somebody has time; how many of the first."""
+        raise NotImplementedError
+
+    def give(self, frame: Frame, name: bytes, size: int) -> bool:
+        """Gives away a long file, when somebody has time."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Hands over what was given away of the present directory."""
         raise NotImplementedError
 
     def settle(self) -> None:
@@ -84,9 +94,9 @@ class Frame:
 
 
 class LongFile(Opened):
-    """A file that another thread takes (helpers.Task)."""
+    """A file that is read in pieces."""
 
-    __slots__ = ("_before", "_digest", "_frame", "_name", "_taking")
+    __slots__ = ("_before", "_frame", "_name", "_taking")
 
     def __init__(
         self,
@@ -98,9 +108,7 @@ class LongFile(Opened):
         executable: bool,
     ) -> None:
         self._taking, self._frame, self._name, self._before = taking, frame, name, before
-        self._digest = b""
         super().__init__(fd, before.st_size, executable)
-        frame.waiting += 1
 
     def check(self, read: int) -> None:
         """Raises E-OUTPUT-CHANGED unless `read` bytes are all, and nothing wrote meanwhile."""
@@ -110,23 +118,6 @@ class LongFile(Opened):
     def changed(self) -> ReprobuildError:
         """The error for content that is another at each reading."""
         return self._taking.changed(self._frame, self._name)
-
-    def run(self) -> None:
-        try:
-            self._digest = self._taking.taker.long(self)
-        except ReadError as error:
-            assert isinstance(error.__cause__, OSError)
-            raise self._taking.unreadable(self._frame, self._name, error.__cause__) from error
-        finally:
-            os.close(self.fd)
-
-    def drop(self) -> None:
-        os.close(self.fd)
-
-    def merge(self) -> None:
-        entry = node.file(self._name, self._digest, self.size, self.executable)
-        self._frame.entries[self._name] = entry
-        self._taking.part_done(self._frame)
 
 
 class Taking:
@@ -140,7 +131,6 @@ class Taking:
         self._limit = limit
         self.total = 0
         """Bytes of the files that were taken."""
-        self._threads = Threads(alone=alone)
         self._others: Others | None = None
         self._files = 0
         self._alone = alone
@@ -151,11 +141,9 @@ class Taking:
         """The tree's digest; raises E-OUTPUT-…, E-TREE (too deep), and what the taker raises."""
         try:
             self._walk()
-            self._threads.settle()
             if self._others is not None:
                 self._others.settle()
         finally:
-            self._threads.close()
             if self._others is not None:
                 self._others.close()
             if self._root >= 0:
@@ -250,14 +238,19 @@ class Taking:
                 self._others = Parts(self, self._root)
                 continue
             until = min(position + _STEP, len(files))
-            self.files(frame, fd, files[position:until])
+            self.files(frame, fd, files[position:until], self._others)
             self._files += until - position
             position = until
+        if self._others is not None:
+            self._others.flush()
 
     def _wants_others(self) -> bool:
-        return (
-            self._files > MANY and self.total < self._files * SHARED_FROM // 2 and not self._alone
-        )
+        return not self._alone and self.total + self._files * OVERHEAD > WORTH
+
+    @property
+    def short_files(self) -> bool:
+        """Whether the files so far were short ones for the most part."""
+        return self.total < self._files * LONG // 2
 
     def _link(self, frame: Frame, fd: int, name: bytes) -> bytes:
         try:
@@ -270,8 +263,10 @@ class Taking:
             Tree.of({name: Symlink(target)})  # which says so
         return target
 
-    def files(self, frame: Frame, directory: int, names: list[bytes]) -> None:
-        """Takes files; one that is long enough to be worth another thread is handed over.
+    def files(
+        self, frame: Frame, directory: int, names: list[bytes], others: Others | None = None
+    ) -> None:
+        """Takes files; long ones are given to `others` as far as these have time.
 
         What a tree of many files takes is spent here, half of it on Python: hence one long loop.
         """
@@ -287,14 +282,15 @@ class Taking:
                 size = before.st_size
                 if before.st_mode & _FORMAT != S_IFREG:
                     raise self._special(frame, name, before)
+                if size >= LONG and others is not None and others.give(frame, name, size):
+                    continue
                 self.total += size
                 if self.total > limit:
                     self.count(0, frame, name)
                 executable = (before.st_mode if mode < 0 else mode) & S_IXUSR != 0
-                if size >= SHARED_FROM:
-                    task = LongFile(self, frame, name, fd, before, executable)
-                    fd = -1
-                    self._threads.hand_over(task)
+                if size >= LONG:
+                    file = LongFile(self, frame, name, fd, before, executable)
+                    entries[name] = node.file(name, self._long(file, frame, name), size, executable)
                     continue
                 try:
                     # One byte more than there should be: a file that grew is noticed. A regular
@@ -313,9 +309,15 @@ class Taking:
                 ):
                     raise self.changed(frame, name)
             finally:
-                if fd >= 0:
-                    os.close(fd)
+                os.close(fd)
             entries[name] = node.file(name, short(data, executable), size, executable)
+
+    def _long(self, file: LongFile, frame: Frame, name: bytes) -> bytes:
+        try:
+            return self.taker.long(file)
+        except ReadError as error:
+            assert isinstance(error.__cause__, OSError)
+            raise self.unreadable(frame, name, error.__cause__) from error
 
     def count(self, size: int, frame: Frame, name: bytes = b"") -> None:
         """Notes `size` more bytes; raises E-OUTPUT-SIZE over the limit."""

@@ -1,4 +1,4 @@
-"""Long files are taken by several threads: same tree, nothing left open, errors as ever."""
+"""Long files are read in pieces, some by other processes: same tree, nothing left open."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from reprobuild.adapters.store import taking
 from reprobuild.adapters.store.blobs import IN_MEMORY
 from reprobuild.adapters.store.store import LocalStore
-from reprobuild.adapters.store.taking import SHARED_FROM, LongFile
+from reprobuild.adapters.store.taking import LONG, LongFile
 from reprobuild.adapters.store.treedigest import tree_digest
 from reprobuild.errors import ReprobuildError
 
-SIZES = (0, 1, 65535, 65536, SHARED_FROM - 1, SHARED_FROM, SHARED_FROM + 1, 300_000)
+SIZES = (0, 1, 65535, 65536, LONG - 1, LONG, LONG + 1, 300_000)
 
 
 def descriptors() -> list[str]:
@@ -30,20 +30,22 @@ def fill(directory: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [len(SIZES), 600])
-def test_the_tree_is_the_same_by_threads_and_without(
-    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("worth", [0, 2**62], ids=["shared", "alone"])
+def test_the_tree_is_the_same_by_pieces_and_at_once(
+    count: int, worth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = tmp_path / "content"
     fill(content, count)
+    monkeypatch.setattr(taking, "WORTH", worth)
     with LocalStore.open(tmp_path / "store", create=True) as store:
-        by_threads = store.capture(content)
+        tree = store.capture(content)
         store.barrier()
         assert store.verify().problems == []
-        path = store.materialise(by_threads)
+        path = store.materialise(tree)
         for file in content.iterdir():
             assert (path / file.name).read_bytes() == file.read_bytes()
-    monkeypatch.setattr(taking, "SHARED_FROM", 2**62)
-    assert tree_digest(content) == by_threads
+    monkeypatch.setattr(taking, "LONG", 2**62)
+    assert tree_digest(content) == tree
 
 
 def test_no_thread_and_no_descriptor_is_left(tmp_path: Path) -> None:
@@ -55,7 +57,7 @@ def test_no_thread_and_no_descriptor_is_left(tmp_path: Path) -> None:
         assert (descriptors(), threading.active_count()) == before
 
 
-@pytest.mark.parametrize("size", [SHARED_FROM, IN_MEMORY + 1])
+@pytest.mark.parametrize("size", [LONG, IN_MEMORY + 1])
 def test_a_file_that_changes_is_an_error_that_leaves_nothing_open(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +91,7 @@ def test_a_directory_of_many_long_files_needs_few_descriptors(tmp_path: Path) ->
     content = tmp_path / "content"
     content.mkdir()
     for number in range(300):
-        (content / f"f{number}").write_bytes(number.to_bytes(4, "big") * (SHARED_FROM // 4))
+        (content / f"f{number}").write_bytes(number.to_bytes(4, "big") * (LONG // 4))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(descriptors()) + 100, hard))
     try:
