@@ -6,16 +6,17 @@ and the command's last word; that is what each output holds, as `file`.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import grpc
 import zstandard
+from blake3 import blake3
 from buildstream._protos.build.bazel.remote.execution.v2 import (
     remote_execution_pb2 as re,
 )
@@ -27,6 +28,12 @@ from buildstream._protos.google.longrunning import operations_pb2
 
 Code = grpc.StatusCode
 
+NAMES: dict[str, Callable[[bytes], str]] = {
+    "SHA256": lambda data: sha256(data).hexdigest(),
+    "BLAKE3": lambda data: blake3(data).hexdigest(),
+}
+"""Digest functions, as the API calls them."""
+
 
 @dataclass
 class Manners:
@@ -35,7 +42,12 @@ class Manners:
     zstd: bool = False
     batch: int = 0
     executes: bool = True
-    sha256: bool = True
+    functions: Sequence[str] = ("SHA256",)
+    """Digest functions of its content."""
+    runs: Sequence[str] | None = None
+    """Those of its actions, where it says so."""
+    runs_one: str = ""
+    """The one of its actions, said in the older field."""
     token: str = ""
     seconds: float = 0.0
     """How long an action takes."""
@@ -55,6 +67,8 @@ class Manners:
     broken_reads: int = 0
     lies: Callable[[bytes], bytes] | None = None
     """What it gives in place of an output file's content."""
+    off: int = 0
+    """Bytes by which it names output files too large."""
     loses: bool = False
     """Whether it names outputs that it does not have."""
     garbage: bool = False
@@ -68,10 +82,15 @@ class Server:
     """`url` is its address once it was started."""
 
     manners: Manners = field(default_factory=Manners)
-    blobs: dict[str, bytes] = field(default_factory=lambda: {hashlib.sha256().hexdigest(): b""})
+    blobs: dict[str, bytes] = field(
+        default_factory=lambda: {name(b""): b"" for name in NAMES.values()}
+    )
+    """By the digests of all functions."""
     results: dict[str, Any] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    spoken: set[str] = field(default_factory=set)
+    """Digest functions that it was asked by."""
     received: int = 0
     outputs: set[str] = field(default_factory=set)
     partial: dict[str, bytearray] = field(default_factory=dict)
@@ -118,10 +137,25 @@ class Server:
             self._server.stop(0).wait()
             self._server = None
 
-    def put(self, data: bytes) -> Any:
-        key = hashlib.sha256(data).hexdigest()
+    def put(self, data: bytes, function: str) -> Any:
+        key = NAMES[function](data)
         self.blobs[key] = data
         return re.Digest(hash=key, size_bytes=len(data))
+
+    def function(self, number: int) -> str:
+        """The digest function of a request, which says it, and is one that is offered."""
+        name = str(re.DigestFunction.Value.Name(number))
+        assert name in self.manners.functions, f"{name} was never offered"
+        self.spoken.add(name)
+        return name
+
+    def resource(self, name: str) -> tuple[str, str, int]:
+        """The digest function of a resource's name, the digest and the size."""
+        *head, key, size = name.split("/")
+        assert "sha256" not in head, "it must be left out"
+        function = "BLAKE3" if head[-1] == "blake3" else "SHA256"
+        assert head[-2 if function == "BLAKE3" else -1] in ("blobs", "zstd")
+        return self.function(re.DigestFunction.Value.Value(function)), key, int(size)
 
     def count(self, call: str) -> int:
         return self.calls.count(call)
@@ -151,7 +185,7 @@ class Server:
 
     # -- running -----------------------------------------------------------------------------
 
-    def run(self, key: str) -> Any:
+    def run(self, key: str, function: str) -> Any:
         """The result of an action."""
         action = re.Action.FromString(self.blobs[key])
         command = re.Command.FromString(self.blobs[action.command_digest.hash])
@@ -169,14 +203,16 @@ class Server:
             name = path.rpartition("/")[2]
             if name == ".seen":
                 if self.manners.launches:
-                    result.output_files.add(path=path, digest=self.put(self.manners.seen.encode()))
+                    result.output_files.add(
+                        path=path, digest=self.put(self.manners.seen.encode(), function)
+                    )
                 continue
-            file = self.put(data)
+            file = self.put(data, function)
             self.outputs.add(file.hash)
             tree = re.Tree()
-            tree.root.files.add(name="file", digest=file)
+            tree.root.files.add(name="file", digest=file).digest.size_bytes += self.manners.off
             text = b"\xff\x00 no tree" if self.manners.garbage else tree.SerializeToString()
-            result.output_directories.add(path=path, tree_digest=self.put(text))
+            result.output_directories.add(path=path, tree_digest=self.put(text, function))
         return result
 
     def _files(self, key: str, where: str) -> Iterator[tuple[str, bytes]]:
@@ -195,13 +231,18 @@ class _Capabilities(services.CapabilitiesServicer):
         server = self.server
         server.note("GetCapabilities", context)
         out = re.ServerCapabilities()
-        kind = re.DigestFunction.SHA256 if server.manners.sha256 else re.DigestFunction.BLAKE3
-        out.cache_capabilities.digest_functions.append(kind)
+        number = re.DigestFunction.Value.Value
+        runs = out.execution_capabilities
+        out.cache_capabilities.digest_functions.extend(map(number, server.manners.functions))
+        if server.manners.runs is not None:
+            runs.digest_functions.extend(map(number, server.manners.runs))
+        if server.manners.runs_one:
+            runs.digest_function = number(server.manners.runs_one)
         out.cache_capabilities.max_batch_total_size_bytes = server.manners.batch
         out.cache_capabilities.action_cache_update_capabilities.update_enabled = True
         if server.manners.zstd:
             out.cache_capabilities.supported_compressors.append(re.Compressor.ZSTD)
-        out.execution_capabilities.exec_enabled = server.manners.executes
+        runs.exec_enabled = server.manners.executes
         return out
 
 
@@ -211,6 +252,7 @@ class _Cas(services.ContentAddressableStorageServicer):
 
     def FindMissingBlobs(self, request: Any, context: Any) -> Any:
         self.server.note("FindMissingBlobs", context)
+        self.server.function(request.digest_function)
         return re.FindMissingBlobsResponse(
             missing_blob_digests=[
                 d for d in request.blob_digests if d.hash not in self.server.blobs
@@ -219,17 +261,19 @@ class _Cas(services.ContentAddressableStorageServicer):
 
     def BatchUpdateBlobs(self, request: Any, context: Any) -> Any:
         self.server.note("BatchUpdateBlobs", context)
+        function = self.server.function(request.digest_function)
         out = re.BatchUpdateBlobsResponse()
         for row in request.requests:
-            assert hashlib.sha256(row.data).hexdigest() == row.digest.hash
+            assert NAMES[function](row.data) == row.digest.hash
             assert len(row.data) == row.digest.size_bytes
-            self.server.put(row.data)
+            self.server.put(row.data, function)
             self.server.received += len(row.data)
             out.responses.add(digest=row.digest)
         return out
 
     def BatchReadBlobs(self, request: Any, context: Any) -> Any:
         self.server.note("BatchReadBlobs", context)
+        self.server.function(request.digest_function)
         out = re.BatchReadBlobsResponse()
         for digest in request.digests:
             data = self.server.content(digest.hash)
@@ -264,10 +308,10 @@ class _Stream(bytestream_pb2_grpc.ByteStreamServicer):
         data = bytes(kept)
         if "/compressed-blobs/zstd/" in name:
             data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-        key, size = name.split("/")[-2:]
-        assert hashlib.sha256(data).hexdigest() == key
-        assert len(data) == int(size)
-        server.put(data)
+        function, key, size = server.resource(name)
+        assert NAMES[function](data) == key
+        assert len(data) == size
+        server.put(data, function)
         return bytestream_pb2.WriteResponse(committed_size=len(kept))
 
     def QueryWriteStatus(self, request: Any, context: Any) -> Any:
@@ -282,7 +326,7 @@ class _Stream(bytestream_pb2_grpc.ByteStreamServicer):
         server = self.server
         server.note("Read", context)
         breaks = server.use_up("broken_reads")
-        key = request.resource_name.split("/")[-2]
+        _, key, _ = server.resource(request.resource_name)
         data = server.content(key)
         if data is None:
             context.abort(Code.NOT_FOUND, key)
@@ -302,6 +346,7 @@ class _Actions(services.ActionCacheServicer):
 
     def GetActionResult(self, request: Any, context: Any) -> Any:
         self.server.note("GetActionResult", context)
+        self.server.function(request.digest_function)
         found = self.server.results.get(request.action_digest.hash)
         if found is None:
             context.abort(Code.NOT_FOUND, "no such result")
@@ -309,6 +354,7 @@ class _Actions(services.ActionCacheServicer):
 
     def UpdateActionResult(self, request: Any, context: Any) -> Any:
         self.server.note("UpdateActionResult", context)
+        self.server.function(request.digest_function)
         for row in request.action_result.output_directories:
             tree = re.Tree.FromString(self.server.blobs[row.tree_digest.hash])
             for directory in (tree.root, *tree.children):
@@ -325,6 +371,7 @@ class _Execution(services.ExecutionServicer):
     def Execute(self, request: Any, context: Any) -> Iterator[Any]:
         server, key = self.server, request.action_digest.hash
         server.note("Execute", context)
+        function = server.function(request.digest_function)
         if server.use_up("refusals"):
             context.abort(Code.RESOURCE_EXHAUSTED, "too much to do")
         if server.use_up("unavailable"):
@@ -347,11 +394,11 @@ class _Execution(services.ExecutionServicer):
         if cached is not None and not request.skip_cache_lookup:
             yield _done(name, re.ExecuteResponse(result=cached, cached_result=True))
             return
-        server.operations[name] = server._workers.submit(self._run, key)
+        server.operations[name] = server._workers.submit(self._run, key, function)
         yield from self._follow(name, context)
 
-    def _run(self, key: str) -> Any:
-        result = self.server.run(key)
+    def _run(self, key: str, function: str) -> Any:
+        result = self.server.run(key, function)
         if not result.exit_code:
             self.server.results[key] = result
         return re.ExecuteResponse(result=result)

@@ -14,12 +14,12 @@ pytest.importorskip("grpc", reason="the extra `remote` is not installed")
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fakes.memory_store import MemoryStore
-from fakes.reapi import Server
+from fakes.reapi import Manners, Server
 from fakes.world import glue, graph_of, step
 from reprobuild.adapters.keys.keyring import signed_by
 from reprobuild.adapters.remote.access import Access
 from reprobuild.adapters.remote.cache import ActionCache
-from reprobuild.adapters.remote.naming import Namer
+from reprobuild.adapters.remote.naming import Namers
 from reprobuild.adapters.remote.server import Server as Client
 from reprobuild.core.bundle.signing import only
 from reprobuild.core.derivation import Derivation, Isolation
@@ -59,7 +59,7 @@ class Member:
 
     def __post_init__(self) -> None:
         client = Client(self.server.host, "", Access(), secure=False)
-        self.far = ActionCache([client], Namer(self.store, DictMemo()), threading.Event())
+        self.far = ActionCache([client], Namers(self.store, DictMemo()), threading.Event())
         trust = only([k.key for k in self.trusts], signed_by)
         self.cache = EntryCache(
             self.far, self.store, trust, self.report, self.key if self.writes else None
@@ -70,9 +70,9 @@ class Member:
         return Record(action, derivation.digest, {"out": tree}, name=derivation.name, log="a.log")
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    server = Server().start()
+@pytest.fixture(params=["SHA256", "BLAKE3"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    server = Server(Manners(functions=(request.param,))).start()
     yield server
     server.stop()
 

@@ -1,4 +1,4 @@
-"""The executor against servers that do as they are told."""
+"""The executor against servers that do as they are told, by each digest function."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from support.remote import Bench, wait_until
 BenchOf = Callable[..., Bench]
 
 
-@pytest.fixture
-def bench() -> Iterator[BenchOf]:
+@pytest.fixture(params=["SHA256", "BLAKE3"])
+def bench(request: pytest.FixtureRequest) -> Iterator[BenchOf]:
     made: list[Bench] = []
 
     def make(*manners: Manners, **options: object) -> Bench:
-        servers = [Server(m).start() for m in manners or (Manners(),)]
+        # copies, for counts of manners go down
+        own = [replace(m, functions=(request.param,)) for m in manners or (Manners(),)]
+        servers = [Server(m).start() for m in own]
         made.append(Bench(servers, **options))  # type: ignore[arg-type]
         return made[-1]
 
@@ -373,11 +375,9 @@ def test_what_a_worker_shows_otherwise_is_noted(bench: BenchOf) -> None:
     ]
 
 
-def test_a_server_without_execution_or_sha256(bench: BenchOf) -> None:
+def test_a_server_without_execution(bench: BenchOf) -> None:
     b = bench(Manners(executes=False))
     refused(lambda: b.run(b.action("x")), "E-REMOTE-WORKER")
-    b = bench(Manners(sha256=False))
-    refused(lambda: b.run(b.action("x")), "E-REMOTE")
 
 
 # -- what cannot go there -----------------------------------------------------------------------

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprobuild.core.remote import wire
+from reprobuild.core.remote.function import SHA256
 from reprobuild.core.remote.wire import Blob, WireFile, WireLink
 
 pb = pytest.importorskip(
@@ -24,7 +25,7 @@ def blob_of(digest: Any) -> Blob:
     return Blob(digest.hash, digest.size_bytes)
 
 
-blobs = st.builds(Blob.of, st.binary(max_size=40))
+blobs = st.builds(SHA256.blob, st.binary(max_size=40))
 
 
 @given(
@@ -71,7 +72,7 @@ def test_a_command_reads_back(
 
 
 def test_an_action_reads_back() -> None:
-    command, root = Blob.of(b"c"), Blob.of(b"r")
+    command, root = SHA256.blob(b"c"), SHA256.blob(b"r")
     data = wire.action(command, root, 300, {"a": "b"}, do_not_cache=True, salt=b"x")
     message = pb.Action.FromString(data)
     assert message.SerializeToString(deterministic=True) == data
@@ -107,6 +108,6 @@ def test_what_is_no_tree_is_refused_or_read(data: bytes) -> None:
 
 
 def test_a_blob_packs() -> None:
-    blob = Blob.of(b"hello")
+    blob = SHA256.blob(b"hello")
     assert Blob.unpack(blob.pack()) == blob
     assert len(blob.pack()) == 40

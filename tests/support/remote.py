@@ -13,12 +13,10 @@ from typing import Any
 from fakes.memory_store import MemoryStore
 from fakes.reapi import Server
 from reprobuild.adapters.remote.access import Access
-from reprobuild.adapters.remote.download import Downloader
 from reprobuild.adapters.remote.executor import ReapiExecutor
-from reprobuild.adapters.remote.naming import Namer
+from reprobuild.adapters.remote.naming import Namers
 from reprobuild.adapters.remote.nodes import Node, Nodes
 from reprobuild.adapters.remote.server import Server as Client
-from reprobuild.adapters.remote.upload import Uploader
 from reprobuild.core.derivation import Hints, InputContent
 from reprobuild.core.digest import Digest
 from reprobuild.core.remote.action import RemoteAction, RemoteOutcome
@@ -78,22 +76,15 @@ class Bench:
     _nodes: list[Node] = field(default_factory=list)
 
     @property
-    def namer(self) -> Namer:
-        return Namer(self.store, self.memo)
-
-    @property
     def executor(self) -> ReapiExecutor:
         if self._executor is None:
-            namer = self.namer
             for server in self.servers:
                 secure = server.credentials is not None
                 client = Client(server.host, "", self.access, secure=secure)
-                up = Uploader(client, namer, self.cancel)
-                down = Downloader(client, namer, self.cancel)
-                self._nodes.append(Node(client, up, down, most=16, window=self.window))
+                self._nodes.append(Node(client, most=16, window=self.window))
             self._executor = ReapiExecutor(
                 Nodes(self._nodes),
-                namer,
+                Namers(self.store, self.memo),
                 self.report,
                 patience=self.patience,
                 hedge_least=self.hedge_least,

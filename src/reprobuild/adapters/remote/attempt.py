@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from reprobuild.adapters.remote.download import lied
 from reprobuild.adapters.remote.execute import Answer, Calls, execute
 from reprobuild.adapters.remote.nodes import Node
 from reprobuild.adapters.remote.prepare import SEEN, Prepared
-from reprobuild.adapters.remote.server import Trouble
+from reprobuild.adapters.remote.server import Trouble, lied
 from reprobuild.core.digest import Digest
 from reprobuild.core.remote.wire import Blob
 from reprobuild.errors import ReprobuildError
@@ -76,8 +75,11 @@ class Attempt:
         node, prepared = self.node, self.prepared
         if node.failures and not node.server.answers(PING):
             raise Trouble(node.name, "UNAVAILABLE", "it still does not answer")
-        if not node.server.abilities().executes:
+        abilities, function = node.server.abilities(), prepared.function
+        if not abilities.executes:
             raise Unfit(node.name, "it does not execute actions")
+        if function not in abilities.runs:  # it was not there when the function was chosen
+            raise Unfit(node.name, f"it has no {function.name}, by which this run names content")
         sent = node.uploader.ensure(prepared.offers, prepared.trees)
         answer = self._execute()
         result = answer.result
@@ -113,6 +115,7 @@ class Attempt:
         while True:
             answer = execute(
                 server,
+                self.prepared.function,
                 self.prepared.action,
                 self.prepared.timeout,
                 self.calls,

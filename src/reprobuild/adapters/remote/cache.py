@@ -11,15 +11,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from reprobuild.adapters.remote.download import Downloader, lied
-from reprobuild.adapters.remote.naming import Namer, Source
-from reprobuild.adapters.remote.server import Server, Trouble
+from reprobuild.adapters.remote.agree import ask, choose
+from reprobuild.adapters.remote.download import Downloader
+from reprobuild.adapters.remote.naming import Namer, Namers, Source
+from reprobuild.adapters.remote.server import Server, Trouble, lied
 from reprobuild.adapters.remote.stubs import stubs
 from reprobuild.adapters.remote.upload import Uploader
 from reprobuild.core.digest import Digest
 from reprobuild.core.remote import wire
 from reprobuild.core.remote.entry import MAX_SIZE, Entry, Found
+from reprobuild.core.remote.function import Function
 from reprobuild.core.remote.wire import Blob
 from reprobuild.core.tree import Directory
 
@@ -30,10 +33,10 @@ LIMIT = 2**40
 class ActionCache:
     """One address; its servers are asked in turn when one falls silent."""
 
-    def __init__(self, servers: list[Server], namer: Namer, cancel: threading.Event) -> None:
-        self._servers, self._namer, self._cancel = servers, namer, cancel
-        self._up = [Uploader(server, namer, cancel) for server in servers]
-        self._down = [Downloader(server, namer, cancel) for server in servers]
+    def __init__(self, servers: list[Server], namers: Namers, cancel: threading.Event) -> None:
+        self._servers, self._namers, self._cancel = servers, namers, cancel
+        self._lock = threading.Lock()
+        self._agreed: _Wire | None = None
         self._turn = 0
 
     @property
@@ -43,16 +46,43 @@ class ActionCache:
 
     def close(self) -> None:
         """Ends what is under way."""
-        for parts in (self._up, self._down, self._servers):
-            for part in parts:
-                part.close()
+        if self._agreed is not None:
+            for up, down in zip(self._agreed.up, self._agreed.down, strict=True):
+                up.close()
+                down.close()
+        for server in self._servers:
+            server.close()
+
+    def _wire(self) -> _Wire:
+        """How the servers are spoken with, agreed on with those that answer first.
+
+        Raises `Trouble` where nobody does, E-REMOTE where they have no digest function in common.
+        """
+        with self._lock:
+            if self._agreed is None:
+                found = ask(self._servers, self._cancel)
+                offered = {h: a.functions for h, a in found.items() if not isinstance(a, Trouble)}
+                if not offered:
+                    raise next(t for t in found.values() if isinstance(t, Trouble))
+                namer = self._namers.of(choose(offered))
+                self._agreed = _Wire(
+                    namer,
+                    [Uploader(server, namer, self._cancel) for server in self._servers],
+                    [Downloader(server, namer, self._cancel) for server in self._servers],
+                )
+            return self._agreed
 
     @contextmanager
-    def _asking(self) -> Iterator[int]:
+    def _asking(self) -> Iterator[tuple[int, _Wire]]:
         """The server whose turn it is; one that does not answer gives its turn to the next."""
+        wire_ = self._wire()
         turn = self._turn
         try:
-            yield turn
+            server = self._servers[turn]
+            if wire_.function not in server.abilities().functions:
+                # It was not there when the function was chosen; another may be.
+                raise Trouble(server.host, "UNAVAILABLE", f"it has no {wire_.function.name}")
+            yield turn, wire_
         except Trouble as trouble:
             if trouble.gone:
                 self._turn = (turn + 1) % len(self._servers)
@@ -63,8 +93,8 @@ class ActionCache:
         trouble: Trouble | None = None
         for _ in self._servers:
             try:
-                with self._asking() as turn:
-                    return self._entry(self._servers[turn], key)
+                with self._asking() as (turn, agreed):
+                    return self._entry(turn, agreed, key)
             except Trouble as error:
                 if error.code == "NOT_FOUND":
                     return None
@@ -74,21 +104,22 @@ class ActionCache:
         assert trouble is not None
         raise trouble.error()
 
-    def _entry(self, server: Server, key: Digest) -> Found:
-        s = stubs()
-        action, _ = _key(key)
+    def _entry(self, turn: int, agreed: _Wire, key: Digest) -> Found:
+        s, server = stubs(), self._servers[turn]
+        action, _ = _key(agreed.function, key)
         result = server.call(
             server.actions.GetActionResult,
             s.re.GetActionResultRequest(
                 instance_name=server.instance,
                 action_digest=s.re.Digest(hash=action.hash, size_bytes=action.size),
                 inline_stdout=True,
+                digest_function=agreed.function.number,
             ),
         )
         data = result.stdout_raw
         if not data:
             blob = Blob(result.stdout_digest.hash, result.stdout_digest.size_bytes)
-            data = self._down[self._turn].read(blob, MAX_SIZE)
+            data = agreed.down[turn].read(blob, MAX_SIZE)
         if len(data) > MAX_SIZE:
             raise lied(server.host, f"has an entry of {len(data)} bytes")
         trees = {
@@ -100,14 +131,14 @@ class ActionCache:
     def take(self, found: Found) -> None:
         """Brings the trees of an entry's record into the store; see `EntryStore.take`."""
         for output, wanted in found.entry.record.outputs.items():
-            if self._namer.content.contains(wanted):
+            if self._namers.content.contains(wanted):
                 continue
             blob = found.trees.get(output)
             if blob is None:
                 raise lied(self.name, f"has an entry without its output {output!r}")
             try:
-                with self._asking() as turn:
-                    tree, _ = self._down[turn].tree(blob, LIMIT)
+                with self._asking() as (turn, agreed):
+                    tree, _ = agreed.down[turn].tree(blob, LIMIT)
             except Trouble as trouble:
                 raise trouble.error() from None
             if tree != wanted:
@@ -118,14 +149,14 @@ class ActionCache:
         """Stores trees first, then the entry under each key."""
         s = stubs()
         try:
-            with self._asking() as turn:
-                server = self._servers[turn]
+            with self._asking() as (turn, agreed):
+                server, function = self._servers[turn], agreed.function
                 offers: dict[Blob, Source] = {}
                 result = s.re.ActionResult(stdout_raw=entry.encode())
                 trees: list[Digest] = []
                 for output, digest in sorted(entry.record.outputs.items()):
-                    message = self._tree(digest)
-                    blob = Blob.of(message)
+                    message = _tree(agreed.namer, digest)
+                    blob = function.blob(message)
                     offers[blob] = message
                     trees.append(digest)
                     result.output_directories.add(
@@ -134,41 +165,53 @@ class ActionCache:
                     )
                 actions: list[Blob] = []
                 for key in keys:
-                    action, needed = _key(key)
+                    action, needed = _key(function, key)
                     offers.update(needed)
                     actions.append(action)
-                self._up[turn].ensure(offers, trees)
+                agreed.up[turn].ensure(offers, trees)
                 for action in actions:
                     request = s.re.UpdateActionResultRequest(
                         instance_name=server.instance,
                         action_digest=s.re.Digest(hash=action.hash, size_bytes=action.size),
                         action_result=result,
+                        digest_function=function.number,
                     )
                     server.call(server.actions.UpdateActionResult, request)
+                agreed.namer.flush()
         except Trouble as trouble:
             raise trouble.error() from None
-        self._namer.flush()
-
-    def _tree(self, root: Digest) -> bytes:
-        """The Tree message of a stored tree: every directory once."""
-        seen: dict[Digest, bytes] = {}
-        stack = [root]
-        while stack:
-            digest = stack.pop()
-            if digest in seen:
-                continue
-            seen[digest] = self._namer.directory(digest)[1]
-            stack += [e.digest for _, e in self._namer.tree(digest) if isinstance(e, Directory)]
-        return wire.tree(seen.pop(root), seen.values())
 
 
-def _key(key: Digest) -> tuple[Blob, dict[Blob, Source]]:
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    """How all servers of an address are spoken with; transfers in the order of the servers."""
+
+    namer: Namer
+    up: list[Uploader]
+    down: list[Downloader]
+
+    @property
+    def function(self) -> Function:
+        """What names content there."""
+        return self.namer.function
+
+
+def _tree(namer: Namer, root: Digest) -> bytes:
+    """The Tree message of a stored tree: every directory once."""
+    seen: dict[Digest, bytes] = {}
+    stack = [root]
+    while stack:
+        digest = stack.pop()
+        if digest in seen:
+            continue
+        seen[digest] = namer.directory(digest)[1]
+        stack += [e.digest for _, e in namer.tree(digest) if isinstance(e, Directory)]
+    return wire.tree(seen.pop(root), seen.values())
+
+
+def _key(function: Function, key: Digest) -> tuple[Blob, dict[Blob, Source]]:
     """The action that stands for a digest of ours, and what it is made of."""
     command = wire.command(("reprobuild", "cache-entry", "v0", key.hex), {}, "", (), {})
     empty = wire.directory((), (), ())
-    action = wire.action(Blob.of(command), Blob.of(empty), 0, {})
-    return Blob.of(action), {
-        Blob.of(command): command,
-        Blob.of(empty): empty,
-        Blob.of(action): action,
-    }
+    action = wire.action(function.blob(command), function.blob(empty), 0, {})
+    return function.blob(action), {function.blob(data): data for data in (command, empty, action)}

@@ -1,21 +1,25 @@
-"""Content from a server: checked by its SHA-256 while it comes, named in BLAKE3, stored."""
+"""Content from a server: checked by its digest, named in BLAKE3, stored.
+
+Where the server's digest is the store's own, storing checks it: what is false has another name.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from reprobuild.adapters.remote.listing import Listing
 from reprobuild.adapters.remote.naming import Namer
-from reprobuild.adapters.remote.server import Server, Trouble
+from reprobuild.adapters.remote.server import Server, Trouble, lied
 from reprobuild.adapters.remote.stubs import stubs
 from reprobuild.adapters.remote.upload import PARALLEL, TRIES, wait_a_little
-from reprobuild.core.digest import Digest
-from reprobuild.core.remote.wire import EMPTY, Blob, split_tree
-from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree, check_depth
+from reprobuild.core.digest import Digest, Hasher
+from reprobuild.core.remote.function import Function
+from reprobuild.core.remote.wire import Blob
+from reprobuild.core.tree import File, Tree
 from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
@@ -28,16 +32,13 @@ SMALL = 512 * 2**10
 """Blobs up to this size come in batches."""
 
 
-def lied(node: str, what: str) -> ReprobuildError:
-    """E-REMOTE-LIED of a node."""
-    return ReprobuildError("E-REMOTE-LIED", f"{node} {what}", node=node)
-
-
 class Downloader:
     """Downloads from one server. Safe for many threads."""
 
     def __init__(self, server: Server, namer: Namer, cancel: threading.Event) -> None:
         self._server, self._namer, self._cancel = server, namer, cancel
+        self._function = namer.function
+        self._empty = self._function.blob(b"")
         self._pool = ThreadPoolExecutor(PARALLEL, "download")
 
     def close(self) -> None:
@@ -51,20 +52,24 @@ class Downloader:
         if not 0 <= blob.size <= limit:
             raise lied(self._server.host, f"names a blob of {blob.size} bytes where none may be so")
         if blob.size <= SMALL:
-            return self.batch([blob])[blob]
-        with self.open(blob) as file:
+            return self._batch([blob], self._function)[blob]
+        with self._open(blob, self._function) as file:
             return file.read()
 
-    def batch(self, blobs: list[Blob]) -> dict[Blob, bytes]:
-        """Small blobs, together not above what a batch may hold."""
+    def _batch(self, blobs: list[Blob], check: Function | None) -> dict[Blob, bytes]:
+        """Small blobs, together not above what a batch may hold; without `check` only as large as
+        they should be."""
         s = stubs()
         # Not every server keeps the empty blob.
-        out: dict[Blob, bytes] = {b: b"" for b in blobs if b == EMPTY}
+        out: dict[Blob, bytes] = {b: b"" for b in blobs if b == self._empty}
         if len(out) == len(blobs):
             return out
         request = s.re.BatchReadBlobsRequest(
             instance_name=self._server.instance,
-            digests=[s.re.Digest(hash=b.hash, size_bytes=b.size) for b in blobs if b != EMPTY],
+            digests=[
+                s.re.Digest(hash=b.hash, size_bytes=b.size) for b in blobs if b != self._empty
+            ],
+            digest_function=self._function.number,
         )
         answer = self._again(request)
         for row in answer.responses:
@@ -72,10 +77,8 @@ class Downloader:
             if row.status.code:
                 code = "NOT_FOUND" if row.status.code == 5 else "UNAVAILABLE"
                 raise Trouble(self._server.host, code, f"{blob.hash}: {row.status.message[:200]}")
-            if Blob.of(row.data) != blob:
-                raise lied(
-                    self._server.host, f"gave other content for {blob.hash} than its SHA-256 says"
-                )
+            if len(row.data) != blob.size or (check and check.blob(row.data) != blob):
+                raise self._false(blob)
             out[blob] = row.data
         absent = set(blobs) - set(out)
         if absent:
@@ -94,9 +97,17 @@ class Downloader:
                 wait_a_little(self._cancel, attempt)
         raise AssertionError("the last attempt returns or raises")
 
-    def open(self, blob: Blob) -> BinaryIO:
-        """A stream that raises E-REMOTE-LIED instead of yielding a wrong content's end."""
-        reader = _Checked(self._chunks(blob), blob, self._server.host)
+    def _false(self, blob: Blob) -> ReprobuildError:
+        return lied(
+            self._server.host,
+            f"gave other content for {blob.hash} than its {self._function.name} says",
+        )
+
+    def _open(self, blob: Blob, check: Function | None) -> BinaryIO:
+        """A stream that raises E-REMOTE-LIED instead of yielding a wrong content's end; without
+        `check` only of one that has another size."""
+        hasher = check.hasher() if check else None
+        reader = _Checked(self._chunks(blob), blob, hasher, self._false(blob))
         return cast("BinaryIO", io.BufferedReader(reader, 2**20))
 
     def _chunks(self, blob: Blob) -> Iterator[bytes]:
@@ -107,7 +118,8 @@ class Downloader:
         kind = "compressed-blobs/zstd" if compressed else "blobs"
         while True:
             request = s.stream.ReadRequest(
-                resource_name=f"{prefix}{kind}/{blob.hash}/{blob.size}", read_offset=offset
+                resource_name=f"{prefix}{kind}/{self._function.segment}{blob.hash}/{blob.size}",
+                read_offset=offset,
             )
             try:
                 for data in self._stream(request, blob, compressed=compressed):
@@ -155,7 +167,7 @@ class Downloader:
         `limit` in bytes of all files. Raises `Trouble`, E-REMOTE-LIED, E-OUTPUT-SIZE, E-TREE.
         """
         data = self.read(blob, TREE_LIMIT)
-        listing = _Listing(self._server.host, data, limit)
+        listing = Listing(self._server.host, data, limit, self._function)
         files, came = self._files(listing.files)
         nodes: dict[Digest, Tree] = {}
         root = listing.build(files, nodes)
@@ -186,7 +198,8 @@ class Downloader:
                 size = 0
             small[-1].append(blob)
             size += blob.size + 200
-        batches = self._pool.map(self.batch, small)
+        check = None if self._namer.ours else self._function
+        batches = self._pool.map(lambda blobs: self._batch(blobs, check), small)
         streams = [self._pool.submit(self._large, blob, mode) for blob, mode in large]
         for batch in batches:
             for blob, data in batch.items():
@@ -199,16 +212,20 @@ class Downloader:
         return out, came
 
     def _large(self, blob: Blob, executable: bool) -> File:
-        with self.open(blob) as file:
+        with self._open(blob, None if self._namer.ours else self._function) as file:
             return self._add(blob, file, executable)
 
     def _add(self, blob: Blob, source: BinaryIO, executable: bool) -> File:
+        """Stores what came for a blob. Where its name is ours, what is false is stored, too, under
+        the name that it has, and nothing refers to it."""
         file = self._namer.content.add_blob(source, executable=executable, size=blob.size)
+        if self._namer.ours and file.digest.hex != blob.hash:
+            raise self._false(blob)
         self._namer.learn(file.digest, blob)
         return file
 
     def _here(self, blob: Blob, executable: bool) -> File | None:
-        """A blob whose bytes went through our hands before, and are still in the store."""
+        """A blob whose bytes are in the store."""
         digest = self._namer.known(blob)
         if digest is None:
             return None
@@ -216,108 +233,23 @@ class Downloader:
             with self._namer.content.open_blob(digest) as file:
                 return self._namer.content.add_blob(file, executable=executable, size=blob.size)
         except ReprobuildError as error:
-            if error.code != "E-STORE-MISSING":
-                raise
-            return None
-
-
-class _Listing:
-    """A Tree message taken apart: every directory under the SHA-256 of its very bytes."""
-
-    def __init__(self, node: str, data: bytes, limit: int) -> None:
-        self._node, self._limit = node, limit
-        try:
-            root, children = split_tree(data)
-        except ValueError as error:
-            raise lied(node, f"gave a Tree that is none: {error}") from None
-        self._raw = {Blob.of(child): child for child in children}
-        self._parsed: dict[Blob, Any] = {}
-        self._root = self._parse(root)
-        self.files: set[tuple[Blob, bool]] = set()
-        self._total = 0
-        self._walk()
-
-    def _parse(self, raw: bytes) -> Any:
-        message = stubs().re.Directory()
-        try:
-            message.ParseFromString(raw)
-        except ValueError as error:  # protobuf's DecodeError is one
-            raise lied(self._node, f"gave a Directory that is none: {error}") from None
-        return message
-
-    def _child(self, digest: Any) -> Any:
-        blob = Blob(digest.hash, digest.size_bytes)
-        found = self._parsed.get(blob)
-        if found is None:
-            raw = self._raw.get(blob)
-            if raw is None:
-                raise lied(self._node, f"gave a Tree without its directory {blob.hash[:80]}")
-            found = self._parsed[blob] = self._parse(raw)
-        return found
-
-    def _walk(self) -> None:
-        # One directory in many places is many files on a disk, so the sum goes over the places.
-        stack = [(self._root, 0)]
-        while stack:
-            message, level = stack.pop()
-            check_depth(level, "an output of a remote build")
-            for file in message.files:
-                blob = Blob(file.digest.hash, file.digest.size_bytes)
-                if blob.size < 0 or len(blob.hash) != 64:
-                    raise lied(self._node, f"gave a Directory with an impossible digest: {blob}")
-                self._total += blob.size + 64
-                self.files.add((blob, file.is_executable))
-            self._total += 64 * (len(message.directories) + len(message.symlinks))
-            if self._total > self._limit + 2**24:
-                raise ReprobuildError(
-                    "E-OUTPUT-SIZE",
-                    f"an output of a remote build has more than {self._limit} bytes",
-                )
-            stack += [(self._child(d.digest), level + 1) for d in message.directories]
-
-    def build(self, files: dict[tuple[Blob, bool], File], nodes: dict[Digest, Tree]) -> Digest:
-        """Our trees, children first, into `nodes`; returns the root's digest."""
-        made: dict[int, Digest] = {}
-        stack = [self._root]
-        while stack:
-            message = stack[-1]
-            below = [self._child(d.digest) for d in message.directories]
-            if todo := [m for m in below if id(m) not in made]:
-                stack += todo
-                continue
-            stack.pop()
-            tree = self._tree(message, files, [made[id(m)] for m in below])
-            made[id(message)] = tree.digest
-            nodes[tree.digest] = tree
-        return made[id(self._root)]
-
-    def _tree(
-        self, message: Any, files: dict[tuple[Blob, bool], File], below: list[Digest]
-    ) -> Tree:
-        entries: dict[bytes, Entry] = {}
-        count = 0
-        for file in message.files:
-            blob = Blob(file.digest.hash, file.digest.size_bytes)
-            entries[file.name.encode()] = files[blob, file.is_executable]
-            count += 1
-        for item, digest in zip(message.directories, below, strict=True):
-            entries[item.name.encode()] = Directory(digest)
-            count += 1
-        for link in message.symlinks:
-            entries[link.name.encode()] = Symlink(link.target.encode())
-            count += 1
-        if count != len(entries):
-            raise lied(self._node, "gave a Directory that names one entry twice")
-        return Tree.of(entries)
+            if error.code == "E-STORE-MISSING":
+                return None
+            if error.code == "E-CONTENT-SIZE":
+                raise self._false(blob) from None
+            raise
 
 
 class _Checked(io.RawIOBase):
-    """Chunks as a stream; the end comes only when the whole has the right SHA-256."""
+    """Chunks as a stream; the end comes only when the whole has the right size and, by `hasher`,
+    the right digest. Else `false` is raised."""
 
-    def __init__(self, chunks: Iterator[bytes], blob: Blob, node: str) -> None:
+    def __init__(
+        self, chunks: Iterator[bytes], blob: Blob, hasher: Hasher | None, false: ReprobuildError
+    ) -> None:
         super().__init__()
-        self._chunks, self._blob, self._node = chunks, blob, node
-        self._hasher, self._size, self._rest = hashlib.sha256(), 0, b""
+        self._chunks, self._blob, self._false = chunks, blob, false
+        self._hasher, self._size, self._rest = hasher, 0, b""
 
     def readable(self) -> bool:
         """True."""
@@ -330,16 +262,18 @@ class _Checked(io.RawIOBase):
             data = next(self._chunks, None)
             if data is None and self._size >= self._blob.size:
                 return 0
-            self._hasher.update(data or b"")
+            if self._hasher is not None:
+                self._hasher.update(data or b"")
             self._size += len(data or b"")
             # Before the last bytes are handed out: who knows the size asks for no more.
-            whole = data is None or self._size >= self._blob.size
-            if whole and Blob(self._hasher.hexdigest(), self._size) != self._blob:
-                raise lied(
-                    self._node, f"gave other content for {self._blob.hash} than its SHA-256 says"
-                )
+            if (data is None or self._size >= self._blob.size) and not self._right():
+                raise self._false
             self._rest = data or b""
         count = min(len(view), len(self._rest))
         view[:count] = self._rest[:count]
         self._rest = self._rest[count:]
         return count
+
+    def _right(self) -> bool:
+        digest = self._blob.hash if self._hasher is None else self._hasher.hexdigest()
+        return Blob(digest, self._size) == self._blob

@@ -11,6 +11,7 @@ from typing import Any
 from reprobuild.adapters.remote.server import Server, Trouble
 from reprobuild.adapters.remote.stubs import stubs
 from reprobuild.adapters.remote.upload import wait_a_little
+from reprobuild.core.remote.function import Function
 from reprobuild.core.remote.wire import Blob
 
 WAITS = 6
@@ -64,6 +65,7 @@ class Calls:
 
 def execute(
     server: Server,
+    function: Function,
     action: Blob,
     timeout: int,
     calls: Calls,
@@ -83,6 +85,7 @@ def execute(
         instance_name=server.instance,
         action_digest=s.re.Digest(hash=action.hash, size_bytes=action.size),
         skip_cache_lookup=skip_cache,
+        digest_function=function.number,
     )
     name = ""
     waits = 0

@@ -12,8 +12,9 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import BinaryIO
 
+from reprobuild.adapters.remote.agree import Agreement
 from reprobuild.adapters.remote.attempt import Attempt, Finished, Timeout, Unfit, write_log
-from reprobuild.adapters.remote.naming import Namer
+from reprobuild.adapters.remote.naming import Namers
 from reprobuild.adapters.remote.nodes import Node, Nodes
 from reprobuild.adapters.remote.prepare import Prepared, prepare
 from reprobuild.adapters.remote.server import Trouble
@@ -37,18 +38,19 @@ class ReapiExecutor:
     def __init__(
         self,
         nodes: Nodes,
-        namer: Namer,
+        namers: Namers,
         reporter: Reporter,
         *,
         patience: float,
         hedge: float = HEDGE,
         hedge_least: float = HEDGE_LEAST,
     ) -> None:
-        self._nodes, self._namer, self._reporter = nodes, namer, reporter
+        self._nodes, self._reporter = nodes, reporter
         self._patience, self._hedge, self._hedge_least = patience, hedge, hedge_least
         self._pool = ThreadPoolExecutor(2 * nodes.most, "remote")
         self._watch: Watch | None = None
         self._lock = threading.Lock()
+        self._agreement = Agreement(nodes, namers, patience)
 
     @property
     def most(self) -> int:
@@ -65,9 +67,7 @@ class ReapiExecutor:
             self._watch.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         for node in self._nodes.nodes:
-            node.uploader.close()
-            node.downloader.close()
-            node.server.close()
+            node.close()
 
     def run(self, action: RemoteAction, log: BinaryIO, cancel: threading.Event) -> RemoteOutcome:
         """Runs it to its end; see `engine.remote.RemoteExecutor`."""
@@ -75,7 +75,13 @@ class ReapiExecutor:
             if self._watch is None:
                 self._watch = Watch(cancel)
         properties = self._nodes.nodes[0].server.access.properties
-        race = _Race(self, action, prepare(action, self._namer, properties), cancel, self._watch)
+        try:
+            namer = self._agreement.namer(cancel)
+        except ReprobuildError:
+            if cancel.is_set():
+                return RemoteOutcome("interrupted", 0, {}, "")
+            raise
+        race = _Race(self, action, prepare(action, namer, properties), cancel, self._watch)
         try:
             finished = race.run()
         except Timeout:

@@ -1,17 +1,18 @@
-"""From our digests to the wire's: content that is named in BLAKE3 gets its SHA-256.
+"""From our digests to the wire's.
 
-Both come from the same bytes, read here; what a server says is never taken for it. The memo only
-saves reading again.
+Where the wire's are BLAKE3, a blob's name is the one that it has here. Where they are SHA-256, both
+names come from the same bytes, read here; what a server says is never taken for it, and the memo
+only saves reading again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from reprobuild.core.digest import Digest, tagged
+from reprobuild.core.remote.function import BLAKE3, Function
 from reprobuild.core.remote.root import Node, entries
 from reprobuild.core.remote.wire import Blob, WireFile, WireLink, directory
 from reprobuild.core.tree import Directory, File, Symlink, Tree
@@ -40,10 +41,12 @@ Source = bytes | Digest
 
 
 class Namer:
-    """Names blobs, trees and roots. Safe for many threads."""
+    """Names blobs, trees and roots by one digest function. Safe for many threads."""
 
-    def __init__(self, content: ContentStore, memo: Memo) -> None:
-        self.content = content
+    def __init__(self, content: ContentStore, memo: Memo, function: Function) -> None:
+        self.content, self.function = content, function
+        self.ours = function == BLAKE3
+        """Whether the wire's name of a blob is the store's."""
         self._memo = memo
         self._lock = threading.Lock()
         self._blobs: dict[Digest, Blob] = {}
@@ -52,35 +55,44 @@ class Namer:
 
     # -- blobs -------------------------------------------------------------------------------
 
-    def blob(self, digest: Digest) -> Blob:
-        """The wire's name of a stored blob; read once, then remembered."""
+    def blob(self, digest: Digest, size: int = -1) -> Blob:
+        """The wire's name of a stored blob; what has to be read for it is read once, then
+        remembered. `size` in bytes where it is known."""
+        if self.ours and size >= 0:
+            return Blob(digest.hex, size)
         found = self._blobs.get(digest)
         if found is None:
-            packed = self._memo.get(digest)
+            packed = None if self.ours else self._memo.get(digest)
             if packed is not None and len(packed) == 40:
                 found = Blob.unpack(packed)
             else:
                 found = self._read(digest)
-                self._remember(digest, found.pack())
+                if not self.ours:
+                    self._remember(digest, found.pack())
             self._blobs[digest] = found
         return found
 
     def _read(self, digest: Digest) -> Blob:
-        hasher, size = hashlib.sha256(), 0
+        hasher, size = None if self.ours else self.function.hasher(), 0
         with self.content.open_blob(digest) as file:
             while data := file.read(_CHUNK):
-                hasher.update(data)
+                if hasher is not None:
+                    hasher.update(data)
                 size += len(data)
-        return Blob(hasher.hexdigest(), size)
+        return Blob(digest.hex if hasher is None else hasher.hexdigest(), size)
 
     def learn(self, digest: Digest, blob: Blob) -> None:
         """Both names of bytes that went through our hands."""
+        if self.ours:
+            return
         self._blobs[digest] = blob
         self._remember(digest, blob.pack())
         self._remember(_back(blob), digest.raw)
 
     def known(self, blob: Blob) -> Digest | None:
-        """Our digest of a wire blob whose bytes were here once; they may be gone again."""
+        """Our digest of a wire blob whose bytes may be here."""
+        if self.ours:
+            return Digest(blob.hash)
         packed = self._memo.get(_back(blob))
         return Digest.from_raw(packed) if packed is not None and len(packed) == 32 else None
 
@@ -122,7 +134,7 @@ class Namer:
             if isinstance(entry, Symlink):
                 links.append(WireLink(name, utf8(entry.target, place, "the target of a link")))
             elif isinstance(entry, File):
-                blob = self.blob(entry.digest)
+                blob = self.blob(entry.digest, entry.size)
                 files.append(WireFile(name, blob, entry.executable))
                 offers[blob] = entry.digest
             elif isinstance(entry, Directory):
@@ -135,11 +147,11 @@ class Namer:
                 trees += more
                 directories.append((name, blob))
             else:
-                blob = Blob.of(entry)
+                blob = self.function.blob(entry)
                 offers[blob] = entry
                 files.append(WireFile(name, blob, name == LAUNCHER))
         message = directory(files, directories, links)
-        return Blob.of(message), message, offers, trees
+        return self.function.blob(message), message, offers, trees
 
     def _node(self, node: Node, where: str) -> tuple[Blob, bytes, dict[Blob, Source], list[Digest]]:
         return self._message(entries(node, self.tree), where)
@@ -168,7 +180,24 @@ class Namer:
                 if isinstance(entry, Directory):
                     stack.append(entry.digest)
                 elif isinstance(entry, File):
-                    yield self.blob(entry.digest), entry.digest
+                    yield self.blob(entry.digest, entry.size), entry.digest
+
+
+class Namers:
+    """A namer for each digest function, all over one store."""
+
+    def __init__(self, content: ContentStore, memo: Memo) -> None:
+        self.content, self._memo = content, memo
+        self._lock = threading.Lock()
+        self._made: dict[str, Namer] = {}
+
+    def of(self, function: Function) -> Namer:
+        """The namer of a function, the same each time."""
+        with self._lock:
+            made = self._made.get(function.name)
+            if made is None:
+                made = self._made[function.name] = Namer(self.content, self._memo, function)
+            return made
 
 
 LAUNCHER = ".launch"

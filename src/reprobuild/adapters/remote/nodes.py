@@ -18,17 +18,23 @@ _BACK_OFF = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds for which a server that failed is let be, by failures in a row."""
 
 
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """Both ways of content to and from a server, by the digest function that was agreed on."""
+
+    up: Uploader
+    down: Downloader
+
+
 @dataclass(slots=True)
 class Node:
-    """A server, its transfers, and what was learned of it.
+    """A server, its transfers once a digest function is agreed on, and what was learned of it.
 
     `window` is how many actions may be under way: it grows by one for as many as came back without
     having waited for a worker, and shrinks when they queue or the server says that it has enough.
     """
 
     server: Server
-    uploader: Uploader
-    downloader: Downloader
     most: int
     fixed: bool = False
     window: float = START
@@ -37,6 +43,26 @@ class Node:
     until: float = 0.0
     banned: str = ""
     done: int = 0
+    transfers: Transfers | None = None
+
+    @property
+    def uploader(self) -> Uploader:
+        """For what it lacks."""
+        assert self.transfers is not None
+        return self.transfers.up
+
+    @property
+    def downloader(self) -> Downloader:
+        """For what it made."""
+        assert self.transfers is not None
+        return self.transfers.down
+
+    def close(self) -> None:
+        """Ends what is under way."""
+        if self.transfers is not None:
+            self.transfers.up.close()
+            self.transfers.down.close()
+        self.server.close()
 
     @property
     def name(self) -> str:

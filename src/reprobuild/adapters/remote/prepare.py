@@ -13,6 +13,7 @@ from reprobuild.adapters.remote.platform import platform_of
 from reprobuild.core.digest import Digest
 from reprobuild.core.remote import wire
 from reprobuild.core.remote.action import RemoteAction
+from reprobuild.core.remote.function import Function
 from reprobuild.core.remote.root import Node, input_root
 from reprobuild.core.remote.wire import Blob
 from reprobuild.core.sandboxenv import OUTPUT_DIRECTORY, TEMPORARY_DIRECTORY
@@ -31,8 +32,9 @@ def launcher() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """`offers` are blobs beside those of `trees`, trees of the store."""
+    """`offers` are blobs beside those of `trees`, trees of the store; `function` named all."""
 
+    function: Function
     action: Blob
     offers: Mapping[Blob, Source]
     trees: list[Digest]
@@ -45,13 +47,14 @@ class Prepared:
     def salted(self, salt: bytes) -> Prepared:
         """The same work under another name, so that no server takes it for the first."""
         document = wire.action(self.command, self.root, self.timeout, self.platform, salt=salt)
-        blob = Blob.of(document)
+        blob = self.function.blob(document)
         offers = {b: s for b, s in self.offers.items() if b != self.action}
         return replace(self, action=blob, document=document, offers={**offers, blob: document})
 
 
 def prepare(action: RemoteAction, namer: Namer, properties: Mapping[str, str]) -> Prepared:
-    """Raises E-REMOTE-NAME, E-REMOTE-UNFIT, E-DERIVATION; reads what has no SHA-256 yet."""
+    """Raises E-REMOTE-NAME, E-REMOTE-UNFIT, E-DERIVATION; reads what the wire has no name for
+    yet."""
     if action.cwd == TEMPORARY_DIRECTORY or action.cwd.startswith(TEMPORARY_DIRECTORY + "/"):
         raise ReprobuildError(
             "E-REMOTE-UNFIT", f"{action.label} works in {action.cwd}, and workers mount their own"
@@ -77,11 +80,14 @@ def prepare(action: RemoteAction, namer: Namer, properties: Mapping[str, str]) -
             "E-REMOTE-NAME",
             f"{action.label}: its command or environment is not UTF-8: {error.object[:200]!r}",
         ) from None
-    command_blob = Blob.of(command)
+    function = namer.function
+    command_blob = function.blob(command)
     timeout = action.hints.timeout
     document = wire.action(command_blob, root_blob, timeout, platform)
-    blob = Blob.of(document)
+    blob = function.blob(document)
     offers[command_blob] = command
     offers[blob] = document
     namer.flush()
-    return Prepared(blob, offers, trees, document, command_blob, root_blob, timeout, platform)
+    return Prepared(
+        function, blob, offers, trees, document, command_blob, root_blob, timeout, platform
+    )

@@ -10,6 +10,7 @@ from typing import Any
 
 from reprobuild.adapters.remote.access import Access, Token
 from reprobuild.adapters.remote.stubs import stubs
+from reprobuild.core.remote.function import PREFERRED, Function
 from reprobuild.errors import ReprobuildError
 
 MESSAGE = 4 * 2**20
@@ -56,6 +57,11 @@ class Trouble(Exception):
         )
 
 
+def lied(node: str, what: str) -> ReprobuildError:
+    """E-REMOTE-LIED of a node."""
+    return ReprobuildError("E-REMOTE-LIED", f"{node} {what}", node=node)
+
+
 _GONE = frozenset(
     {"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "ABORTED", "INTERNAL", "UNKNOWN"}
     | {"RESOURCE_EXHAUSTED", "DATA_LOSS"}
@@ -64,12 +70,18 @@ _GONE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a server says that it can do. `batch` in bytes."""
+    """What a server says that it can do.
+
+    `batch` in bytes. `functions` name its content, `runs` also what it executes: those of them
+    that are known here.
+    """
 
     batch: int
     zstd: bool
     executes: bool
     updates: bool
+    functions: frozenset[Function]
+    runs: frozenset[Function]
 
 
 class Server:
@@ -186,7 +198,7 @@ class Server:
                 return method(request, timeout=seconds, metadata=self.metadata())
 
     def abilities(self) -> Abilities:
-        """What it can do; asked once. Raises `Trouble`, E-REMOTE for what is of no use to us."""
+        """What it can do; asked once. Raises `Trouble`."""
         if self._abilities is None:
             self._abilities = self._ask(20.0)
         return self._abilities
@@ -203,18 +215,17 @@ class Server:
         s = stubs()
         request = s.re.GetCapabilitiesRequest(instance_name=self.instance)
         found = self.call(self._service("Capabilities").GetCapabilities, request, seconds)
-        cache = found.cache_capabilities
-        if s.re.DigestFunction.SHA256 not in cache.digest_functions:
-            raise ReprobuildError(
-                "E-REMOTE",
-                f"{self.host} has no SHA-256 among its digest functions",
-                node=self.host,
-                hint="use a server, or an instance of it, whose digest function is SHA256",
-            )
+        cache, runs = found.cache_capabilities, found.execution_capabilities
+        names = frozenset(f for f in PREFERRED if f.number in cache.digest_functions)
+        # The singular field is the older one; who fills in neither means those of its content.
+        older = [runs.digest_function] if runs.digest_function else cache.digest_functions
+        acts = runs.digest_functions or older
         most = cache.max_batch_total_size_bytes or MESSAGE
         return Abilities(
             batch=min(most, MESSAGE) - 64 * 1024,
             zstd=s.re.Compressor.ZSTD in cache.supported_compressors,
-            executes=found.execution_capabilities.exec_enabled,
+            executes=runs.exec_enabled,
             updates=cache.action_cache_update_capabilities.update_enabled,
+            functions=names,
+            runs=frozenset(f for f in names if f.number in acts),
         )

@@ -7,12 +7,10 @@ import threading
 from reprobuild.adapters.remote.access import parse_access
 from reprobuild.adapters.remote.address import Address, parse_address
 from reprobuild.adapters.remote.cache import ActionCache
-from reprobuild.adapters.remote.download import Downloader
 from reprobuild.adapters.remote.executor import ReapiExecutor
-from reprobuild.adapters.remote.naming import Memo, Namer
+from reprobuild.adapters.remote.naming import Memo, Namers
 from reprobuild.adapters.remote.nodes import START, Node, Nodes
 from reprobuild.adapters.remote.server import Server
-from reprobuild.adapters.remote.upload import Uploader
 from reprobuild.ports import ContentStore, Reporter
 
 MOST = 64
@@ -33,8 +31,8 @@ class Remote:
         reporter: Reporter,
         cancel: threading.Event,
     ) -> None:
-        self._content, self._config = content, config
-        self._namer = Namer(content, memo)
+        self._config = config
+        self._namers = Namers(content, memo)
         self._reporter, self._cancel = reporter, cancel
 
     def _servers(self, address: Address) -> list[Server]:
@@ -51,18 +49,11 @@ class Remote:
         nodes = []
         for server in self._servers(parse_address(url)):
             wish = jobs or server.access.jobs
-            nodes.append(
-                Node(
-                    server,
-                    Uploader(server, self._namer, self._cancel),
-                    Downloader(server, self._namer, self._cancel),
-                    most=wish or MOST,
-                    fixed=bool(wish),
-                    window=wish or START,
-                )
-            )
-        return ReapiExecutor(Nodes(nodes), self._namer, self._reporter, patience=PATIENCE[fallback])
+            nodes.append(Node(server, most=wish or MOST, fixed=bool(wish), window=wish or START))
+        return ReapiExecutor(
+            Nodes(nodes), self._namers, self._reporter, patience=PATIENCE[fallback]
+        )
 
     def cache(self, url: str) -> ActionCache:
         """The action cache and content of the servers of an address."""
-        return ActionCache(self._servers(parse_address(url)), self._namer, self._cancel)
+        return ActionCache(self._servers(parse_address(url)), self._namers, self._cancel)

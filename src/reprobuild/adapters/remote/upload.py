@@ -13,7 +13,7 @@ from reprobuild.adapters.remote.naming import Namer, Source
 from reprobuild.adapters.remote.server import MESSAGE, Server, Trouble
 from reprobuild.adapters.remote.stubs import stubs
 from reprobuild.core.digest import Digest
-from reprobuild.core.remote.wire import EMPTY, Blob
+from reprobuild.core.remote.wire import Blob
 from reprobuild.errors import ReprobuildError
 
 CHUNK = 2**20
@@ -30,7 +30,9 @@ class Uploader:
     def __init__(self, server: Server, namer: Namer, cancel: threading.Event) -> None:
         self._server, self._namer, self._cancel = server, namer, cancel
         self._lock = threading.Lock()
-        self._there: set[Blob] = {EMPTY}
+        self._function = namer.function
+        self._empty = self._function.blob(b"")
+        self._there: set[Blob] = {self._empty}
         self._trees: set[Digest] = set()
         self._flying: dict[Blob, threading.Event] = {}
         self._pool = ThreadPoolExecutor(PARALLEL, "upload")
@@ -42,7 +44,7 @@ class Uploader:
     def doubt(self) -> None:
         """The server lacked something after all: everything is asked about anew."""
         with self._lock:
-            self._there = {EMPTY}
+            self._there = {self._empty}
             self._trees = set()
 
     def ensure(self, offers: Mapping[Blob, Source], trees: Iterable[Digest] = ()) -> int:
@@ -99,6 +101,7 @@ class Uploader:
                 blob_digests=[
                     s.re.Digest(hash=b.hash, size_bytes=b.size) for b in every[start : start + _ASK]
                 ],
+                digest_function=self._function.number,
             )
             answer = self._server.call(self._server.cas.FindMissingBlobs, request, 300.0)
             out += [Blob(d.hash, d.size_bytes) for d in answer.missing_blob_digests]
@@ -143,7 +146,9 @@ class Uploader:
 
     def _batch(self, sources: Mapping[Blob, Source], blobs: list[Blob]) -> None:
         s = stubs()
-        request = s.re.BatchUpdateBlobsRequest(instance_name=self._server.instance)
+        request = s.re.BatchUpdateBlobsRequest(
+            instance_name=self._server.instance, digest_function=self._function.number
+        )
         for blob in blobs:
             with self._open(sources[blob]) as file:
                 data = file.read()
@@ -179,7 +184,9 @@ class Uploader:
         compressed = self._server.abilities().zstd and blob.size >= WORTH_COMPRESSING
         kind = "compressed-blobs/zstd" if compressed else "blobs"
         prefix = f"{self._server.instance}/" if self._server.instance else ""
-        name = f"{prefix}uploads/{uuid.uuid4()}/{kind}/{blob.hash}/{blob.size}"
+        name = (
+            f"{prefix}uploads/{uuid.uuid4()}/{kind}/{self._function.segment}{blob.hash}/{blob.size}"
+        )
         tries = 0
         offset = 0
         while True:

@@ -1,6 +1,6 @@
 """The few messages of the Remote Execution API v2 that are named by their bytes.
 
-Directory, Command and Action are content: their SHA-256 is their identity, so their bytes have
+Directory, Command and Action are content: their digest is their identity, so their bytes have
 to come out the same everywhere. Protocol Buffers promise that to no one, so they are written
 here: fields in order of their numbers, none that has its default value, as the API's
 specification (remote_execution.proto, "canonical") asks. Numbers are from that file.
@@ -8,7 +8,6 @@ specification (remote_execution.proto, "canonical") asks. Numbers are from that 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,15 +17,11 @@ MTIME = 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Blob:
-    """What the wire calls a Digest: SHA-256 (64 hex digits) and size in bytes."""
+    """What the wire calls a Digest: 64 hex digits and size in bytes. By which function is known to
+    who speaks (`core.remote.function`)."""
 
     hash: str
     size: int
-
-    @classmethod
-    def of(cls, data: bytes) -> Blob:
-        """The name of `data`."""
-        return cls(hashlib.sha256(data).hexdigest(), len(data))
 
     def pack(self) -> bytes:
         """40 bytes, for a memo."""
@@ -41,9 +36,6 @@ class Blob:
     def message(self) -> bytes:
         """The Digest message."""
         return _text(1, self.hash) + _number(2, self.size)
-
-
-EMPTY = Blob.of(b"")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,132 @@
+"""Which digest function is spoken with the servers of an address: one for all of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+from reprobuild.adapters.remote.download import Downloader
+from reprobuild.adapters.remote.naming import Namer, Namers
+from reprobuild.adapters.remote.nodes import Nodes, Transfers
+from reprobuild.adapters.remote.server import Abilities, Server, Trouble
+from reprobuild.adapters.remote.upload import Uploader
+from reprobuild.core.remote.function import PREFERRED, Function, common
+from reprobuild.errors import ReprobuildError
+
+GRACE = 3.0
+"""Seconds that servers have to answer, when others did: one of many may be cut off."""
+
+
+def ask(servers: Sequence[Server], cancel: threading.Event) -> dict[str, Abilities | Trouble]:
+    """What each can do, or what it met with; all are asked at a time.
+
+    Waits for the first that answers, and a little for the others. Raises E-REMOTE-ACCESS for
+    credentials of ours, E-INTERRUPTED.
+    """
+    pool = ThreadPoolExecutor(len(servers), "remote-ask")
+    asked: dict[Future[Abilities], Server] = {
+        pool.submit(server.abilities): server for server in servers
+    }
+    found: dict[str, Abilities | Trouble] = {
+        s.host: Trouble(s.host, "DEADLINE_EXCEEDED", "it did not say what it can do")
+        for s in servers
+    }
+    begun = time.monotonic()
+    answered = False
+    open_ = set(asked)
+    try:
+        while open_ and not (answered and time.monotonic() - begun > GRACE):
+            if cancel.is_set():
+                raise ReprobuildError("E-INTERRUPTED", "stopped")
+            done, open_ = wait(open_, 0.2, FIRST_COMPLETED)
+            for future in done:
+                try:
+                    found[asked[future].host] = future.result()
+                    answered = True
+                except Trouble as trouble:
+                    found[asked[future].host] = trouble
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return found
+
+
+def choose(offered: Mapping[str, frozenset[Function]]) -> Function:
+    """The function for the servers that answered, by name; raises E-REMOTE where there is none."""
+    chosen = common(offered)
+    if chosen is not None:
+        return chosen
+    none = sorted(host for host, functions in offered.items() if not functions)
+    words = " nor ".join(f.name for f in PREFERRED)
+    if none:
+        raise ReprobuildError(
+            "E-REMOTE",
+            f"{', '.join(none)}: neither {words} is among the digest functions",
+            node=", ".join(none),
+            hint="use servers, or an instance of them, whose digest function is one of these",
+        )
+    rows = "; ".join(
+        f"{host}: {', '.join(sorted(f.name for f in functions))}"
+        for host, functions in sorted(offered.items())
+    )
+    raise ReprobuildError(
+        "E-REMOTE",
+        f"the servers have no digest function in common ({rows})",
+        node=", ".join(sorted(offered)),
+        hint="name servers of one content store only, or let all of them offer one function",
+    )
+
+
+class Agreement:
+    """The digest function of a run, found when it is first needed. Safe for many threads.
+
+    `patience`: seconds to wait for a server when none answers.
+    """
+
+    def __init__(self, nodes: Nodes, namers: Namers, patience: float) -> None:
+        self._nodes, self._namers, self._patience = nodes, namers, patience
+        self._lock = threading.Lock()
+        self._namer: Namer | None = None
+        self._nobody_since: float | None = None
+
+    def namer(self, cancel: threading.Event) -> Namer:
+        """By whose digests content is named: that of the servers that answer first. All nodes have
+        their transfers then.
+
+        Raises E-REMOTE where they have none in common, E-REMOTE-ACCESS, E-REMOTE-LOST. Who has
+        waited in vain once does not wait for as long again.
+        """
+        with self._lock:
+            while self._namer is None:
+                found = ask([node.server for node in self._nodes.nodes], cancel)
+                there = {h: a for h, a in found.items() if not isinstance(a, Trouble)}
+                if there:
+                    able = {h: a.runs for h, a in there.items() if a.executes}
+                    offered = able or {h: a.runs for h, a in there.items()}
+                    self._join(self._namers.of(choose(offered)), cancel)
+                    break
+                for trouble in found.values():
+                    if isinstance(trouble, Trouble) and not trouble.gone:
+                        raise trouble.error()
+                self._wait(cancel)
+            assert self._namer is not None
+            return self._namer
+
+    def _join(self, namer: Namer, cancel: threading.Event) -> None:
+        for node in self._nodes.nodes:
+            up = Uploader(node.server, namer, cancel)
+            node.transfers = Transfers(up, Downloader(node.server, namer, cancel))
+        self._namer = namer
+
+    def _wait(self, cancel: threading.Event) -> None:
+        """No server answered: waits until one may be asked again, E-REMOTE-LOST in the end."""
+        now = time.monotonic()
+        self._nobody_since = self._nobody_since or now
+        for node in self._nodes.nodes:
+            self._nodes.lost(node)
+        soon = self._nodes.soonest() or 0.0
+        if now - self._nobody_since + soon > self._patience:
+            hosts = ", ".join(node.name for node in self._nodes.nodes)
+            raise ReprobuildError("E-REMOTE-LOST", f"no server answers: {hosts}", node=hosts)
+        cancel.wait(max(0.05, soon))
