@@ -14,6 +14,7 @@ from reprobuild.core.derivation import Isolation
 from reprobuild.core.digest import Digest
 from reprobuild.core.record import Record
 from reprobuild.core.tree import Tree
+from reprobuild.engine import commit
 from reprobuild.engine.commit import Committer, Made
 from reprobuild.errors import ReprobuildError
 
@@ -93,6 +94,29 @@ def test_what_comes_while_the_disk_is_busy_is_one_batch() -> None:
         assert log == []
         store.gate.set()
     assert store.calls == ["barrier", [0], "barrier", [1, 2, 3]]
+
+
+def test_quick_builds_wait_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "GATHER", 10_000)
+    store, log = Store(), list[str]()
+    with committer(store) as commits:
+        for number in range(5):
+            commits.put(made(number, log))
+    assert store.calls == ["barrier", [0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize(("first", "many"), [(commit.QUICK_MS + 1, 64), (0, 3)])
+def test_what_took_long_and_what_is_many_does_not_wait(
+    first: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "GATHER", 10_000)
+    monkeypatch.setattr(commit, "MANY", many)
+    store, log = Store(), list[str]()
+    with committer(store) as commits:
+        for number in (1, 2, first):
+            commits.put(made(number, log))
+        assert store.entered.wait(20)
+    assert store.calls == ["barrier", [1, 2, first]]
 
 
 def test_a_record_that_stands_is_not_written_again() -> None:

@@ -2,9 +2,11 @@
 
 To record a build durably takes a handful of synchronisations, one after the other, and each waits
 for the disk. A build that has ended is therefore handed over and the next one begins; whatever has
-been handed over while the last batch was on its way makes the next batch. The lock on an action is
-held until its record stands, so no other process makes it in between, and a run does not end
-before all it made is on record. A crash loses at most what was on its way.
+been handed over while the last batch was on its way makes the next batch. Builds that take
+milliseconds are moreover waited for, a moment (`GATHER`), so that a trip is for many of them: a
+trip for each takes as long as they do. The lock on an action is held until its record stands, so no
+other process makes it in between, and a run does not end before all it made is on record. A crash
+loses at most what was on its way, and what it loses was quick to make.
 """
 
 from __future__ import annotations
@@ -21,6 +23,15 @@ from reprobuild.ports import Catalog, ContentStore
 
 MOST = 256
 """Builds that may be on their way at a time; the next one waits."""
+
+MANY = 64
+"""So many builds are not kept waiting for more."""
+
+GATHER = 0.2
+"""Seconds that a quick build may wait for others to share its trip to the disk."""
+
+QUICK_MS = 1000
+"""What took no longer than that is quick: losing it to a crash costs little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,13 @@ class Committer:
         self._content = content
         self._catalog = catalog
         self._waiting: list[Made] = []
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        """For who hands over."""
+        self._some = threading.Condition(self._lock)
+        """For who records. Told of the first build, of what ends the wait for more, and of nothing
+        else: to be woken costs more than to take a build from a list."""
+        self._hurry = False
         self._closing = False
         self._over = False
         self._pool = ThreadPoolExecutor(1, "commit")
@@ -53,9 +70,9 @@ class Committer:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        with self._changed:
+        with self._lock:
             self._closing = True
-            self._changed.notify_all()
+            self._some.notify_all()
         self._pool.shutdown()
         if self._work is not None and error is None:
             self._work.result()
@@ -63,18 +80,24 @@ class Committer:
     def put(self, made: Made) -> None:
         """Hands a build over. Raises what an earlier one met with: then nothing more is taken."""
         try:
-            with self._changed:
+            with self._lock:
                 if self._work is None:
                     self._work = self._pool.submit(self._run)
-                self._changed.wait_for(lambda: len(self._waiting) < MOST or self._over)
+                self._room.wait_for(lambda: len(self._waiting) < MOST or self._over)
                 if not self._over:
-                    self._waiting.append(made)
-                    self._changed.notify_all()
+                    self._take(made)
                     return
             self._work.result()
         except BaseException:
             made.held.close()
             raise
+
+    def _take(self, made: Made) -> None:
+        self._waiting.append(made)
+        hurries = made.record.duration_ms > QUICK_MS or len(self._waiting) >= MANY
+        if len(self._waiting) == 1 or (hurries and not self._hurry):
+            self._hurry = self._hurry or hurries
+            self._some.notify_all()
 
     def _run(self) -> None:
         try:
@@ -84,17 +107,18 @@ class Committer:
                 finally:
                     _release(batch)
         finally:
-            with self._changed:
+            with self._lock:
                 self._over = True
-                self._changed.notify_all()
+                self._room.notify_all()
             _release(self._waiting)
 
     def _next(self) -> list[Made]:
         """What has been handed over since the last time; nothing at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closing)
-            batch, self._waiting = self._waiting, []
-            self._changed.notify_all()
+        with self._lock:
+            self._some.wait_for(lambda: self._waiting or self._closing)
+            self._some.wait_for(lambda: self._hurry or self._closing, GATHER)
+            batch, self._waiting, self._hurry = self._waiting, [], False
+            self._room.notify_all()
         return batch
 
     def _record(self, batch: list[Made]) -> None:
