@@ -2,18 +2,26 @@
 
 A trial cluster on loopback shares this machine's cores with everything else, so figures of one
 and two nodes say what the way there costs, and that work is spread; more machines would make
-it faster, this can not. All runs of a round are in turns; each begins with an empty store, and its
-recipes are its own, so that nothing is remembered.
+it faster, this can not. All places of a round come in turns, each with a fresh cluster; builds
+begin with an empty store, and their recipes are their own, so that nothing is remembered.
 
-    benchmarks/remote.py [--trivial N] [--medium N] [--rounds N] [--kernels DIR#INSTALLABLE]
+    benchmarks/remote.py [--rounds N] [--keep FILE] [trivial] [medium] [change] [kernels]
 
-Needs the extra `remote`, bubblewrap and busybox-static. `--kernels` builds the closure of an
-installable of a project that was realized already again, here and there (`--check=closure`).
+* trivial – 1,000 builds that do next to nothing: what an action costs on its way;
+* medium – 50 builds of a second or two: how work spreads;
+* change – what moves when one of 1,000 files that a build reads is another;
+* kernels – the closure of `--installable` of a project that was realized already is built again,
+  here and there (`--check=closure`); what comes out is compared to the records.
+
+Without words all but the kernels. `--keep FILE` adds the rounds to what the file has and prints all
+of them together, so that a part may be run one round at a time. Needs the extra `remote`,
+bubblewrap and busybox-static.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import resource
@@ -23,9 +31,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from reprobuild.adapters.builders import builtins
 from reprobuild.adapters.remote.cluster import Cluster, url
@@ -36,7 +46,7 @@ from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.derivation import Derivation, FixedOutput, Hints, Input, Isolation
 from reprobuild.core.digest import Digest
 from reprobuild.core.graph import Graph
-from reprobuild.core.tree import Directory, Symlink, Tree
+from reprobuild.core.tree import Directory, Entry, Symlink, Tree
 from reprobuild.engine.build import Builder
 from reprobuild.engine.narrow import Narrower
 from reprobuild.engine.realize import Realizer, Wishes
@@ -47,6 +57,11 @@ from reprobuild.ports import NullReporter
 BUSYBOX = Path("/bin/busybox")
 JOBS = 2
 TRIVIAL = "echo {word} > /out/out/file"
+PLACES = (
+    # (name, nodes, actions at once on each)
+    ("here", 0, 0), ("one node, 1 job", 1, 1), ("one node, 2 jobs", 1, 2),
+    ("two nodes, 1 each", 2, 1),
+)  # fmt: skip
 MEDIUM = "dd if=/dev/zero bs=1M count=400 2>/dev/null | sha256sum > /out/out/file; echo {word}"
 
 
@@ -155,130 +170,153 @@ def timed(place: str, jobs: int, count: int, pattern: str, word: str) -> Took:
             bench.close()
 
 
-def row(work: str, count: int, runs: dict[str, list[Took]]) -> None:
-    """Prints one work: medians, what each action costs more than here, ratios with their spread."""
-    here = runs["here"]
-    base = statistics.median(t.wall for t in here)
-    for name, took in runs.items():
-        wall = statistics.median(t.wall for t in took)
-        ratios = [a.wall / b.wall for a, b in zip(took, here, strict=True)]
-        extra = (wall - base) / count * 1000
+class Rounds:
+    """What the runs of one work took, by place, in order; those of `keep` before those of now."""
+
+    def __init__(self, work: str, count: int, keep: Path | None) -> None:
+        self.work, self.count, self._keep = work, count, keep
+        self.runs: dict[str, list[Took]] = {}
+        for line in keep.read_text("utf-8").splitlines() if keep and keep.exists() else ():
+            kept = json.loads(line)
+            if (kept["work"], kept["count"]) == (work, count):
+                self._add({name: Took(**took) for name, took in kept["took"].items()})
+
+    def _add(self, took: dict[str, Took]) -> None:
+        for name, one in took.items():
+            self.runs.setdefault(name, []).append(one)
+
+    def add(self, took: dict[str, Took]) -> None:
+        """A whole round: every place once."""
+        self._add(took)
+        if self._keep is not None:
+            text = {name: asdict(one) for name, one in took.items()}
+            with self._keep.open("a", encoding="utf-8") as file:
+                print(json.dumps({"work": self.work, "count": self.count, "took": text}), file=file)
+
+    def print(self) -> None:
+        """Medians, what each action costs more than here, ratios of a round with their range."""
+        here = self.runs["here"]
+        base = statistics.median(t.wall for t in here)
+        for name, took in self.runs.items():
+            wall = statistics.median(t.wall for t in took)
+            ratios = [a.wall / b.wall for a, b in zip(took, here, strict=True)]
+            extra = (wall - base) / self.count * 1000
+            print(
+                f"{self.work:<10} {self.count:>5} {name:<18} {wall:8.2f} s"
+                f" {wall / self.count * 1000:8.1f} ms each {extra:+8.1f} ms"
+                f"  ×{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f},"
+                f" {len(took)} rounds)  client cpu"
+                f" {statistics.median(t.cpu for t in took) / self.count * 1000:.1f} ms each",
+                flush=True,
+            )
+
+
+def scaling(work: str, count: int, pattern: str, options: argparse.Namespace) -> None:
+    """Builds of one kind in every place."""
+    rounds = Rounds(work, count, options.keep)
+    for number in range(options.rounds):
+        took = {}
+        for name, nodes, jobs in PLACES:
+            word = f"{work}-{number}-{name}-{os.getpid()}-{time.time_ns()}"
+            with cluster(nodes, jobs) as place:
+                took[name] = timed(place, jobs, count, pattern, word)
+        rounds.add(took)
+    rounds.print()
+
+
+@contextmanager
+def cluster(nodes: int, jobs: int) -> Iterator[str]:
+    """The address of a fresh cluster; nothing without nodes."""
+    if not nodes:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory(prefix="reprobuild-cluster-") as home:
+        made = Cluster(Path(home) / "cluster")
+        try:
+            yield url(made.up(nodes, jobs))
+        finally:
+            made.down(purge=True)
+            # else what its servers took would count as ours when they are waited for later
+            with suppress(ChildProcessError):
+                while True:
+                    os.waitpid(-1, 0)
+
+
+def change(files: int, size: int) -> None:
+    """What moves for a build that reads many files, and when one of them is another."""
+    with tempfile.TemporaryDirectory(prefix="reprobuild-remote-") as home, cluster(2, 1) as place:
+        bench = Bench(Path(home), place, 1)
+        blobs: dict[bytes, Entry] = {}
+        for number in range(files):
+            data = os.urandom(16).hex().encode() * (size // 32)
+            blobs[f"f{number:05}".encode()] = bench.store.add_blob(io.BytesIO(data))
+        took = []
+        for _ in range(2):
+            source = bench.add(Tree.of(dict(blobs)))
+            step = bench.step("a", "cat /in0/* | sha256sum > /out/out/file", source)
+            took.append(bench.run([step], source))
+            blobs[b"f00000"] = bench.store.add_blob(io.BytesIO(b"changed"))
+        bench.close()
+    total = files * size + BUSYBOX.stat().st_size
+    for name, one in zip(("first run", "one file changed"), took, strict=True):
         print(
-            f"{work:<22} {count:>5} {name:<16} {wall:8.2f} s {wall / count * 1000:8.1f} ms each"
-            f" {extra:+8.1f} ms  ×{statistics.median(ratios):.2f}"
-            f" ({min(ratios):.2f}–{max(ratios):.2f})  client cpu"
-            f" {statistics.median(t.cpu for t in took) / count * 1000:.1f} ms each"
+            f"change     {name:<16} {files} files of {size} bytes and a root of"
+            f" {BUSYBOX.stat().st_size}: sent {one.uploaded:,}"
+            f" ({one.uploaded / total:.4f} of all), received {one.downloaded:,}",
+            flush=True,
         )
 
 
-def scaling(options: argparse.Namespace) -> None:
-    """Trivial and medium actions, here, on one node and on two."""
-    for work, count, pattern in (
-        ("trivial", options.trivial, TRIVIAL),
-        ("medium", options.medium, MEDIUM),
-    ):
-        if not count:
-            continue
-        runs: dict[str, list[Took]] = {}
-        for number in range(options.rounds):
-            for name, nodes, jobs in (
-                ("here", 0, 0), ("one node, 1 job", 1, 1), ("one node, 2 jobs", 1, 2),
-                ("two nodes, 1 each", 2, 1),
-            ):  # fmt: skip
-                word = f"{work}-{number}-{name}-{os.getpid()}"
-                runs.setdefault(name, []).append(
-                    on_cluster(
-                        nodes,
-                        jobs,
-                        lambda place, j=jobs, c=count, p=pattern, w=word: timed(place, j, c, p, w),
-                    )  # type: ignore[misc]
-                )
-        row(work, count, runs)
-
-
-def on_cluster(nodes: int, jobs: int, work: Callable[[str], Took]) -> Took:
-    """Does it with a fresh cluster, or without one."""
-    if not nodes:
-        return work("")
-    with tempfile.TemporaryDirectory(prefix="reprobuild-cluster-") as home:
-        cluster = Cluster(Path(home) / "cluster")
-        try:
-            return work(url(cluster.up(nodes, jobs)))
-        finally:
-            cluster.down(purge=True)
-
-
-def small_change(files: int, size: int) -> None:
-    """What moves for one changed file of many, and for a second, empty store."""
-    with tempfile.TemporaryDirectory(prefix="reprobuild-remote-") as home:
-        cluster = Cluster(Path(home) / "cluster")
-        try:
-            place = url(cluster.up(2, 1))
-            bench = Bench(Path(home) / "one", place, 1)
-            blobs = {}
-            for i in range(files):
-                data = os.urandom(16).hex().encode() * (size // 32)
-                path = Path(home) / "file"
-                path.write_bytes(data)
-                with path.open("rb") as file:
-                    blobs[f"f{i:05}".encode()] = bench.store.add_blob(file)
-            before = bench.add(Tree.of(dict(blobs)))
-            first = bench.run([bench.step("a", "cat /in0/* > /out/out/file", before)], before)
-            path.write_bytes(b"changed")
-            with path.open("rb") as file:
-                blobs[b"f00000"] = bench.store.add_blob(file)
-            after = bench.add(Tree.of(dict(blobs)))
-            second = bench.run([bench.step("a", "cat /in0/* > /out/out/file", after)], after)
-            bench.close()
-            total = files * size
-            for name, took in (("first run", first), ("one file changed", second)):
-                print(
-                    f"{name:<22} {files} files of {size} bytes: sent {took.uploaded:,}"
-                    f" ({took.uploaded / total:.4f} of the inputs), received {took.downloaded:,}"
-                )
-        finally:
-            cluster.down(purge=True)
-
-
-def kernels(installable: str, rounds: int) -> None:
-    """The closure of an installable again, here and on two nodes."""
-    directory, _, name = installable.rpartition("#")
+def kernels(options: argparse.Namespace) -> None:
+    """The closure of an installable again, in every place but the slowest."""
+    directory, _, name = options.installable.rpartition("#")
     command = [sys.executable, "-m", "reprobuild", "-C", directory or ".", "--quiet", "--json"]
-    runs: dict[str, list[Took]] = {"here": [], "two nodes, 1 each": []}
-    count = 1
-    with tempfile.TemporaryDirectory(prefix="reprobuild-remote-") as home:
-        cluster = Cluster(Path(home) / "cluster")
-        place = url(cluster.up(2, 1))
-        try:
-            for _ in range(rounds):
-                for where, more in (
-                    ("here", []),
-                    ("two nodes, 1 each", ["--remote", place, "--no-local"]),
-                ):
-                    before, cpu = time.monotonic(), _cpu()
-                    done = subprocess.run(
-                        [*command, "realize", name, "--check=closure", *more],
-                        capture_output=True, text=True, check=True,
-                    )  # fmt: skip
-                    runs[where].append(Took(time.monotonic() - before, _cpu() - cpu))
-                    count = max(1, json.loads(done.stdout)["counts"]["checked"])
-        finally:
-            cluster.down(purge=True)
-    row("kernels", count, runs)
+    done = _checked([*command, "realize", name, "--dry-run", "--check=closure"])
+    count = sum(row["deed"] == "build" for row in done["plan"])
+    rounds = Rounds("kernels", count, options.keep)
+    for _ in range(options.rounds):
+        took = {}
+        for place, nodes, jobs in PLACES:
+            if (nodes, jobs) == (1, 1):
+                continue
+            with cluster(nodes, jobs) as address:
+                more = ["--remote", address, "--no-local"] if nodes else []
+                before, cpu = time.monotonic(), _cpu()
+                _checked([*command, "realize", name, "--check=closure", *more])
+                took[place] = Took(time.monotonic() - before, _cpu() - cpu)
+        rounds.add(took)
+    rounds.print()
+
+
+def _checked(command: list[str]) -> Any:
+    """The document that a command prints; ends with its error where it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    return json.loads(done.stdout)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", default=["trivial", "medium", "change"])
     parser.add_argument("--trivial", type=int, default=1000)
     parser.add_argument("--medium", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--files", type=int, default=1000)
-    parser.add_argument("--kernels", metavar="DIR#INSTALLABLE")
+    parser.add_argument("--keep", type=Path, metavar="FILE")
+    parser.add_argument("--installable", default="quickstart.flashinfer", metavar="DIR#NAME")
     options = parser.parse_args()
-    scaling(options)
-    small_change(options.files, 10_240)
-    if options.kernels:
-        kernels(options.kernels, options.rounds)
+    known = {
+        "trivial": lambda: scaling("trivial", options.trivial, TRIVIAL, options),
+        "medium": lambda: scaling("medium", options.medium, MEDIUM, options),
+        "change": lambda: change(options.files, 10_240),
+        "kernels": lambda: kernels(options),
+    }
+    for part in options.parts:
+        if part not in known:
+            parser.error(f"there is no part {part!r}, but {', '.join(known)}")
+    for part in options.parts:
+        known[part]()
 
 
 if __name__ == "__main__":
