@@ -27,6 +27,7 @@ class Places:
     weights: dict[str, int] = field(default_factory=dict)
     fails_away: set[str] = field(default_factory=set)
     home: set[Digest] = field(default_factory=set)
+    wants: Callable[[str], bool] = lambda _: False
     only_away: bool = False
     takes: Callable[[str], bool] = lambda name: not name.startswith("l")
     seconds: float = 0.05
@@ -69,6 +70,7 @@ class Places:
                 slots=lambda: self.slots,
                 takes=lambda d: d not in self.home and self.takes(names[d]),
                 work=away,
+                wants=lambda d: self.wants(names[d]),
             ),
             here=lambda d: not self.only_away or names[d].startswith("l"),
         )
@@ -117,3 +119,29 @@ def test_slots_that_come_back_are_used() -> None:
     threading.Timer(0.3, lambda: setattr(places, "slots", 4)).start()
     places.run(jobs=1)
     assert places.here and places.away
+
+
+def test_what_wants_another_machine_waits_for_it_while_one_is_there() -> None:
+    places = Places(
+        [f"w{i}" for i in range(6)] + [f"r{i}" for i in range(6)],
+        slots=1,
+        wants=lambda name: name.startswith("w"),
+    )
+    outcome = places.run(jobs=2)
+    assert not outcome.failed and not outcome.skipped
+    assert {f"w{i}" for i in range(6)} <= set(places.away)
+    assert places.here, "this machine takes the others meanwhile"
+
+
+def test_what_wants_another_machine_is_made_here_when_none_is_there() -> None:
+    places = Places(["w0", "w1", "w2"], slots=0, wants=lambda _: True)
+    outcome = places.run(jobs=1)
+    assert not outcome.failed and not outcome.skipped
+    assert sorted(places.here) == ["w0", "w1", "w2"]
+
+
+def test_what_wants_another_machine_and_fails_there_is_done_here() -> None:
+    places = Places(["w0", "w1"], wants=lambda _: True, fails_away={"w0"})
+    outcome = places.run(jobs=1)
+    assert not outcome.failed and not outcome.skipped
+    assert places.here == ["w0"]

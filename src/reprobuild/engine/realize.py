@@ -143,7 +143,7 @@ class Realizer:
             weight=lambda drv: expected_duration(graph.nodes[drv], past[drv]),
             again=run.again,
             available=self.available,
-            lane=run.lane(past),
+            lane=run.lane(past, wishes.limits),
             here=run.here,
         )
         with self.builder.executor.batch(), run.commits:
@@ -202,7 +202,7 @@ class _Run:
     _home: set[Digest] = field(default_factory=set)
     """Derivations that other machines could not make."""
 
-    def lane(self, past: Mapping[Digest, Past | None]) -> Lane | None:
+    def lane(self, past: Mapping[Digest, Past | None], limits: Limits) -> Lane | None:
         """The other machines, as the scheduler sees them."""
         away, nodes = self.realizer.elsewhere, self.graph.nodes
         if away is None:
@@ -212,6 +212,9 @@ class _Run:
             takes=lambda drv: drv not in self._home and away.takes(nodes[drv]),
             work=lambda drv: self.step(drv, away, _took(past[drv])),
             most=away.executor.most,
+            wants=lambda drv: (
+                bool(nodes[drv].hints.platform) or self.cost(drv, past[drv]).memory > limits.memory
+            ),
         )
 
     def here(self, drv: Digest) -> bool:

@@ -39,7 +39,8 @@ class Lane:
     """Somewhere else where jobs run: their cost is not this machine's.
 
     `slots` says how many at once, asked anew each time (0 while nobody is there); `takes` which
-    ones; `work` does one, as `Scheduler.run`'s does here.
+    ones; `wants` which of these do not run here as long as somebody is there; `work` does one, as
+    `Scheduler.run`'s does here.
     """
 
     slots: Callable[[], int]
@@ -47,6 +48,7 @@ class Lane:
     work: Callable[[Digest], None]
     most: int = 64
     """What `slots` never exceeds."""
+    wants: Callable[[Digest], bool] = lambda _: False
 
 
 @dataclass(slots=True)
@@ -165,6 +167,7 @@ class _State:
         self._rank = self._ranks()
         self._only_here: list[_Item] = []
         self._either: list[_Item] = []
+        self._rather_away: list[_Item] = []
         self._only_away: list[_Item] = []
         self._here: set[Digest] = set()
         self.away: set[Digest] = set()
@@ -188,8 +191,10 @@ class _State:
         lane = self._scheduler.lane
         if lane is None or not lane.takes(node):
             heap = self._only_here
+        elif not self._scheduler.here(node):
+            heap = self._only_away
         else:
-            heap = self._either if self._scheduler.here(node) else self._only_away
+            heap = self._rather_away if lane.wants(node) else self._either
         heapq.heappush(heap, (-self._rank[node], node.hex, node))
 
     def startable(self) -> list[Digest]:
@@ -199,11 +204,13 @@ class _State:
             return []
         costs = [scheduler.cost(node) for node in self._here]
         lane = scheduler.lane
-        free = lane.slots() - len(self.away) if lane is not None else 0
+        slots = lane.slots() if lane is not None else 0
+        free = slots - len(self.away)
         started: list[Digest] = []
         kept: list[tuple[list[_Item], _Item]] = []
         while True:
-            open_ = {id(h): h for h in self._heaps(free > 0, len(costs) < limits.jobs) if h}
+            here = len(costs) < limits.jobs
+            open_ = {id(h): h for h in self._heaps(free > 0, here, nobody=not slots) if h}
             if not open_:
                 break
             heap = min(open_.values(), key=lambda h: h[0])
@@ -228,9 +235,11 @@ class _State:
             heapq.heappush(heap, item)
         return started
 
-    def _heaps(self, away: bool, here: bool) -> list[list[_Item]]:
-        """Whose jobs may be started, by which place has room."""
+    def _heaps(self, away: bool, here: bool, *, nobody: bool) -> list[list[_Item]]:
+        """Whose jobs may be started, by which place has room, and whether `nobody` is away."""
         heaps = [self._only_away] if away else []
+        if away or (here and nobody):
+            heaps.append(self._rather_away)
         if away or here:
             heaps.append(self._either)
         if here:
