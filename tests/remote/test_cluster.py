@@ -12,16 +12,9 @@ import pytest
 pytest.importorskip("grpc", reason="the extra `remote` is not installed")
 
 from support.demo import Demo, make_demo, needs_sandbox
+from support.remote import allow_remote
 
 pytestmark = needs_sandbox
-
-
-def allow_remote(demo: Demo) -> None:
-    """The release may be made on other machines."""
-    flake = demo.path / "flake-like.toml"
-    flake.write_text(
-        flake.read_text().replace('revision = "r1"', 'revision = "r1"\nisolation = "remote"')
-    )
 
 
 class Trial:

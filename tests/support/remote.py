@@ -22,6 +22,7 @@ from reprobuild.core.digest import Digest
 from reprobuild.core.remote.action import RemoteAction, RemoteOutcome
 from reprobuild.core.tree import File
 from reprobuild.core.treebuilder import TreeBuilder
+from support.demo import Demo
 from support.events import Recorder
 
 
@@ -47,6 +48,14 @@ def store_tree(store: MemoryStore, files: Mapping[str, bytes]) -> Digest:
     root, nodes = builder.build()
     store.add_trees(nodes)
     return root
+
+
+def allow_remote(demo: Demo) -> None:
+    """The release may be made on other machines."""
+    flake = demo.path / "flake-like.toml"
+    flake.write_text(
+        flake.read_text().replace('revision = "r1"', 'revision = "r1"\nisolation = "remote"')
+    )
 
 
 def files_of(store: MemoryStore, tree: Digest) -> dict[str, bytes]:
