@@ -125,7 +125,7 @@ def test_all_content_comes_into_the_store(
     monkeypatch.setattr(Staging, "_sync_directories", sync)
     assert captured(content, tmp_path / "store") == plain(content, monkeypatch)
     assert answered and not any(handed[0] for _, _, handed in answered)
-    found = {path.rpartition("/")[0] for _, _, handed in answered for path in handed[1]}
+    found = {path for _, _, handed in answered for path in handed[1]}
     assert found and found <= set(shards)
     assert {path.name for path in (tmp_path / "store" / "blobs").iterdir()} == {
         shard.rpartition("/")[2] for shard in shards if "/blobs/" in shard

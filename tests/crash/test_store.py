@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reprobuild.adapters.store import blobs, capture
+from reprobuild.adapters.store import blobs, capture, shelf
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.derivation import Derivation
 from reprobuild.core.digest import Digest
@@ -28,9 +28,9 @@ ACTION = Digest.of(b"action")
 @pytest.fixture(autouse=True)
 def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few bytes take the way of large content."""
-    monkeypatch.setattr(blobs, "IN_MEMORY", 64)
-    monkeypatch.setattr(capture, "IN_MEMORY", 64)
-    monkeypatch.setattr(blobs, "CHUNK", 32)
+    for module in (blobs, capture, shelf):
+        monkeypatch.setattr(module, "IN_MEMORY", 64)
+        monkeypatch.setattr(module, "CHUNK", 32, raising=False)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reprobuild.adapters.store import blobs, capture
+from reprobuild.adapters.store import blobs, capture, shelf
 from reprobuild.core.bundle import format as bundle_format
 from reprobuild.engine import transfer_import
 from support.forked import KILL, KILL_AFTER, SHORT, forked
@@ -23,9 +23,9 @@ SAMPLE = 4
 @pytest.fixture(autouse=True)
 def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few bytes take the way of large content, and an import has several batches."""
-    monkeypatch.setattr(blobs, "IN_MEMORY", 64)
-    monkeypatch.setattr(capture, "IN_MEMORY", 64)
-    monkeypatch.setattr(blobs, "CHUNK", 32)
+    for module in (blobs, capture, shelf):
+        monkeypatch.setattr(module, "IN_MEMORY", 64)
+        monkeypatch.setattr(module, "CHUNK", 32, raising=False)
     monkeypatch.setattr(bundle_format, "PIECE", 4000)
     monkeypatch.setattr(transfer_import, "BATCH_BYTES", 3000)
 

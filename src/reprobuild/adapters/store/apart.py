@@ -7,11 +7,9 @@ go with the session.
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from reprobuild.adapters.store.blobs import Blobs
+from reprobuild.adapters.store import paths
 from reprobuild.adapters.store.capture import Keeping
-from reprobuild.adapters.store.layout import Layout
+from reprobuild.adapters.store.shelf import Shelf
 
 TYPE_CHECKING = False  # as typing has it, without importing that
 if TYPE_CHECKING:
@@ -21,8 +19,7 @@ if TYPE_CHECKING:
 class Notes:
     """Stands in for `Staging` there: notes what the one here is to be told."""
 
-    def __init__(self, layout: Layout, prefix: str) -> None:
-        self.layout = layout
+    def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._counter = 0
         self._mine: dict[tuple[str, bool], str] = {}
@@ -45,7 +42,7 @@ class Notes:
 
     def touch(self, path: str) -> None:
         """Notes that the named object `path` was found present."""
-        self._touched.add(path)
+        self._touched.add(path[: path.rindex("/")])
 
     def handed(self) -> Any:
         """What was noted since the last time: for `Staging.adopt`."""
@@ -58,9 +55,9 @@ class KeepingApart(Keeping):
     """The taker there; `setup` is what `Keeping.apart` made."""
 
     def __init__(self, setup: tuple[str, str]) -> None:
-        root, prefix = setup
-        self._notes = Notes(Layout(Path(root)), prefix)
-        super().__init__(Blobs(self._notes), None)
+        blobs, prefix = setup
+        self._notes = Notes(prefix)
+        super().__init__(Shelf(self._notes, lambda *blob: paths.blob(blobs, *blob)), None)
 
     def handed(self) -> Any:
         """What was written, and found, since the last time."""

@@ -5,52 +5,26 @@ from __future__ import annotations
 import errno
 import io
 import os
-import stat
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from blake3 import blake3
 
-from reprobuild.adapters.store import durable
-from reprobuild.adapters.store.hashing import content_problem, digest_hex, new_hasher
+from reprobuild.adapters.store.faults import damaged, missing
+from reprobuild.adapters.store.hashing import digest_hex
 from reprobuild.adapters.store.layout import Layout
+from reprobuild.adapters.store.shelf import CHUNK, IN_MEMORY, Shelf, check_size
 from reprobuild.core.digest import Digest
 from reprobuild.core.tree import File
-from reprobuild.errors import ReprobuildError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-CHUNK = 2**20
-IN_MEMORY = 8 * 2**20
-"""Content up to this size is hashed before anything is written: what is here costs no write."""
+    from reprobuild.adapters.store.shelf import Pending
 
-_WORTH_BEGINNING = 64 * 1024
-"""The disk may begin with content of so many bytes while the next is read and hashed."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _QUIETLY = _READ | os.O_NOATIME
 """Leaves the access time: since every blob's is the constant, the first read of each would write
 its inode (5 % of what it takes to put 50,000 small files into a layer). For the owner alone."""
-
-
-def missing(kind: str, hex_digest: str) -> ReprobuildError:
-    """The E-STORE-MISSING of an object."""
-    return ReprobuildError(
-        "E-STORE-MISSING",
-        f"the {kind} blake3:{hex_digest} is not in the store",
-        object=f"{kind} {hex_digest}",
-    )
-
-
-def damaged(kind: str, hex_digest: str, path: str | Path, reason: str) -> ReprobuildError:
-    """The E-STORE-DAMAGED of an object."""
-    return ReprobuildError(
-        "E-STORE-DAMAGED",
-        f"the {kind} blake3:{hex_digest} is damaged: {reason} ({path})",
-        object=f"{kind} {hex_digest}",
-        path=str(path),
-        reason=reason,
-    )
 
 
 class VerifyingReader(io.RawIOBase):
@@ -105,70 +79,19 @@ class VerifyingReader(io.RawIOBase):
         super().close()
 
 
-class Pending(Protocol):
-    """What blobs need of `Staging`."""
-
-    layout: Layout
-
-    def temporary(self) -> str: ...
-    def blob(self, hex_digest: str, executable: bool) -> str | None: ...
-    def add_blob(self, hex_digest: str, executable: bool, path: str) -> None: ...
-    def touch(self, path: str) -> None: ...
-
-
-class Blobs:
+class Blobs(Shelf):
     """The blobs of a store."""
 
-    def __init__(self, staging: Pending) -> None:
-        self._staging = staging
-        self._layout = staging.layout
-        self._confirmed: set[str] = set()
+    def __init__(self, staging: Pending, layout: Layout) -> None:
+        super().__init__(staging, layout.blob)
         self._read = _QUIETLY
-
-    def present(self, hex_digest: str, executable: bool, size: int) -> bool:
-        """Whether the blob is here; raises E-STORE-DAMAGED for another size or content.
-
-        The content is read where the file's time or mode is not what every blob has: something
-        has written to it. Who brings the content asks `holds`.
-        """
-        return self._find(hex_digest, executable, size, read=False)
-
-    def holds(self, hex_digest: str, executable: bool, size: int) -> bool:
-        """`present`, with the content read once in this object's life.
-
-        To be asked before content in hand is dropped because it is here already: a rebuild must
-        not confirm a blob that rotted.
-        """
-        return self._find(hex_digest, executable, size, read=True)
-
-    def _find(self, hex_digest: str, executable: bool, size: int, *, read: bool) -> bool:
-        if self._staging.blob(hex_digest, executable) is not None:
-            return True
-        path = self._layout.blob(hex_digest, executable)
-        try:
-            info = os.stat(path, follow_symlinks=False)
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR):
-                return self._staging.blob(hex_digest, executable) is not None
-            raise
-        if info.st_size != size:
-            raise damaged("blob", hex_digest, path, f"{info.st_size} bytes instead of {size}")
-        mode = 0o555 if executable else 0o444
-        touched = info.st_mtime_ns != durable.EPOCH_NS or stat.S_IMODE(info.st_mode) != mode
-        if (read or touched) and path not in self._confirmed:
-            reason = content_problem(path, hex_digest, size)
-            if reason:
-                raise damaged("blob", hex_digest, path, reason)
-            self._confirmed.add(path)
-        self._staging.touch(path)
-        return True
 
     def open_fd(self, hex_digest: str, executable: bool | None = None) -> tuple[int, str]:
         """A descriptor of the blob (either mode when `executable` is None) and its path."""
         modes = (False, True) if executable is None else (executable,)
         for mode in modes:
             pending = self._staging.blob(hex_digest, mode)
-            candidates = [self._layout.blob(hex_digest, mode)]
+            candidates = [self._place(hex_digest, mode)]
             if pending is not None:  # a barrier may give it its name between the two looks
                 candidates.insert(0, pending)
             for path in candidates:
@@ -188,7 +111,7 @@ class Blobs:
     def read(self, file: File) -> bytes:
         """The whole content of a file that fits into memory; raises E-STORE-DAMAGED."""
         hex_digest, size = file.digest.hex, file.size
-        path = self._layout.blob(hex_digest, file.executable)
+        path = self._place(hex_digest, file.executable)
         try:
             fd = os.open(path, self._read)
         except OSError as error:  # staged, there in the other mode only, or not at all
@@ -214,58 +137,15 @@ class Blobs:
             self.stage(hex_digest, data, executable)
         return hex_digest
 
-    def stage(
-        self, hex_digest: str, data: bytes | bytearray | memoryview, executable: bool
-    ) -> None:
-        """Writes content whose digest is known."""
-        path = self._staging.temporary()
-        fd = durable.create(path, 0o555 if executable else 0o444)
-        try:
-            try:
-                durable.write(fd, data)
-                self._seal(fd, len(data))
-            finally:
-                os.close(fd)
-        except BaseException:
-            durable.forget(path)
-            raise
-        self._staging.add_blob(hex_digest, executable, path)
-
     def add_stream(self, source: BinaryIO, executable: bool, size: int = -1) -> File:
         """Stores what `source` yields; raises E-CONTENT-SIZE when `size` is given and not met."""
         head = _read_up_to(source, IN_MEMORY + 1 if size < 0 else min(size, IN_MEMORY) + 1)
         if len(head) <= IN_MEMORY and (size < 0 or len(head) <= size):
-            _check_size(len(head), size)
+            check_size(len(head), size)
             return File(Digest(self.add_bytes(head, executable)), len(head), executable)
         if 0 <= size < len(head):
-            _check_size(len(head), size)
-        return self._spool(head, source, executable, size)
-
-    def _spool(self, head: bytes, source: BinaryIO, executable: bool, size: int) -> File:
-        path = self._staging.temporary()
-        fd = durable.create(path, 0o555 if executable else 0o444)
-        try:
-            try:
-                hasher, total, data = new_hasher(), 0, head
-                while data:
-                    total += len(data)
-                    if 0 <= size < total:
-                        _check_size(total, size)
-                    hasher.update(data)
-                    durable.write(fd, data)
-                    data = source.read(CHUNK)
-                _check_size(total, size)
-                self._seal(fd, total)
-            finally:
-                os.close(fd)
-            hex_digest = hasher.hexdigest()
-            if self.holds(hex_digest, executable, total):
-                durable.forget(path)
-            else:
-                self._staging.add_blob(hex_digest, executable, path)
-        except BaseException:
-            durable.forget(path)
-            raise
+            check_size(len(head), size)
+        hex_digest, total = self.spool(head, source, executable, size)
         return File(Digest(hex_digest), total, executable)
 
     def ensure_mode(self, file: File) -> bool:
@@ -278,14 +158,6 @@ class Blobs:
             self.add_stream(source, file.executable, file.size)
         return True
 
-    @staticmethod
-    def _seal(fd: int, size: int) -> None:
-        if os.fstat(fd).st_size != size:
-            raise OSError(errno.EIO, "the file system kept another number of bytes")
-        durable.utime(fd)
-        if size >= _WORTH_BEGINNING:
-            durable.begin_writing_back(fd)
-
 
 def _read_up_to(source: BinaryIO, limit: int) -> bytes:
     parts: list[bytes] = []
@@ -297,16 +169,3 @@ def _read_up_to(source: BinaryIO, limit: int) -> bytes:
         parts.append(part)
         left -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _check_size(got: int, wanted: int) -> None:
-    if wanted < 0 or got == wanted:
-        return
-    more = "more than " if got > wanted else ""
-    raise ReprobuildError(
-        "E-CONTENT-SIZE",
-        f"the content has {got if not more else more + str(wanted)} bytes, not the promised "
-        f"{wanted}",
-        expected=wanted,
-        got=got,
-    )

@@ -7,45 +7,31 @@ give a tree of what was seen, never a blob under a wrong name.
 from __future__ import annotations
 
 import os
-import threading
 
 from blake3 import blake3
 
 from reprobuild.adapters.buffers import page_aligned
-from reprobuild.adapters.store.blobs import IN_MEMORY, Blobs
 from reprobuild.adapters.store.hashing import PIECE, read_and_hash
+from reprobuild.adapters.store.shelf import IN_MEMORY, Shelf
 from reprobuild.adapters.store.taker import Opened, ReadError, Taker
-from reprobuild.adapters.store.trees import Trees
 
 TYPE_CHECKING = False  # as typing has it, without importing that
 if TYPE_CHECKING:
     from typing import Any
 
     from reprobuild.adapters.store.staging import Staging
-
-
-class _Room(threading.local):
-    """A thread's own buffer: fresh memory for each file costs more than reading it."""
-
-    def __init__(self) -> None:
-        self._memory = page_aligned(2**18)
-
-    def buffer(self, size: int) -> memoryview:
-        """At least `size` bytes, to be used up before the next call."""
-        if size > len(self._memory):
-            self._memory = page_aligned(min(max(size, 2 * len(self._memory)), IN_MEMORY + 1))
-        return self._memory
+    from reprobuild.adapters.store.trees import Trees
 
 
 class Keeping(Taker):
     """Adds what it is given to a store, before any name refers to it."""
 
-    def __init__(self, blobs: Blobs, trees: Trees | None, staging: Staging | None = None) -> None:
+    def __init__(self, shelf: Shelf, trees: Trees | None, staging: Staging | None = None) -> None:
         """`trees` is None where there will be no nodes, `staging` where it is apart already."""
-        self._blobs = blobs
+        self._shelf = shelf
         self._trees = trees
         self._staging = staging
-        self._room = _Room()
+        self._room = memoryview(b"")
         self._apart = 0
 
     def short(self, data: bytes, executable: bool) -> bytes:
@@ -54,8 +40,8 @@ class Keeping(Taker):
 
     def _keep(self, digest: bytes, data: bytes | memoryview, executable: bool) -> bytes:
         hex_digest = digest.hex()
-        if not self._blobs.holds(hex_digest, executable, len(data)):
-            self._blobs.stage(hex_digest, data, executable)
+        if not self._shelf.holds(hex_digest, executable, len(data), data):
+            self._shelf.stage(hex_digest, data, executable)
         return digest
 
     def long(self, file: Opened) -> bytes:
@@ -63,7 +49,7 @@ class Keeping(Taker):
         return (self._in_memory if file.size <= IN_MEMORY else self._streamed)(file)
 
     def _in_memory(self, file: Opened) -> bytes:
-        buffer = self._room.buffer(file.size + 1)
+        buffer = self._buffer(file.size + 1)
         hasher, done = blake3(), 0
         try:
             # One byte more than there should be: a file that grew is noticed.
@@ -77,6 +63,12 @@ class Keeping(Taker):
         file.check(done)
         return self._keep(hasher.digest(), buffer[: file.size], file.executable)
 
+    def _buffer(self, size: int) -> memoryview:
+        """At least `size` bytes: fresh memory for each file costs more than reading it."""
+        if size > len(self._room):
+            self._room = page_aligned(min(max(size, 2 * len(self._room), 2**18), IN_MEMORY + 1))
+        return self._room
+
     def _streamed(self, file: Opened) -> bytes:
         # Hashed first: what is here already then costs no write. What is not is read again from
         # the page cache and named by what that second reading yields.
@@ -85,12 +77,12 @@ class Keeping(Taker):
         except OSError as error:
             raise ReadError from error
         file.check(size)
-        if self._blobs.holds(digest.hex(), file.executable, size):
+        if self._shelf.holds(digest.hex(), file.executable, size):
             return digest
         os.lseek(file.fd, 0, os.SEEK_SET)
         with open(file.fd, "rb", buffering=0, closefd=False) as source:
-            stored = self._blobs.add_stream(source, file.executable)
-        if stored.digest.raw != digest or stored.size != size:
+            stored, total = self._shelf.spool(b"", source, file.executable)
+        if stored != digest.hex() or total != size:
             raise file.changed()
         return digest
 
@@ -103,7 +95,7 @@ class Keeping(Taker):
         """What `apart.KeepingApart` needs; raises OSError, as for a store that takes no more."""
         assert self._staging is not None
         self._apart += 1
-        return str(self._staging.layout.root), self._staging.corner(self._apart)
+        return self._staging.layout.blobs, self._staging.corner(self._apart)
 
     def adopt(self, handed: Any) -> None:
         """Hands over what was written and found there."""
@@ -111,5 +103,5 @@ class Keeping(Taker):
         new, touched = handed
         for hex_digest, executable, path in new:
             self._staging.add_blob(hex_digest, executable, path)
-        for path in touched:
-            self._staging.touch(path)
+        for directory in touched:
+            self._staging.touch_directory(directory)

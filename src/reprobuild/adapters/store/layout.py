@@ -61,8 +61,7 @@ class Layout:
 
     def blob(self, hex_digest: str, executable: bool) -> str:
         """A blob's file."""
-        suffix = ".x" if executable else ""
-        return f"{self.blobs}{hex_digest[:2]}/{hex_digest}{suffix}"
+        return paths.blob(self.blobs, hex_digest, executable)
 
     def tree(self, hex_digest: str) -> str:
         """A directory node's file."""

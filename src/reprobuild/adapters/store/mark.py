@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reprobuild.adapters.store.blobs import damaged, missing
+from reprobuild.adapters.store.faults import damaged, missing
 from reprobuild.adapters.store.layout import QUARANTINE, Layout
 from reprobuild.adapters.store.records import is_derivation, parse_record, read
 from reprobuild.adapters.store.roots import Roots, parse_keep

@@ -14,10 +14,12 @@ import threading
 from pathlib import Path
 
 from reprobuild.adapters.store import durable
-from reprobuild.adapters.store.blobs import CHUNK, Blobs, damaged
+from reprobuild.adapters.store.blobs import Blobs
 from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack, remove_tree
+from reprobuild.adapters.store.faults import damaged
 from reprobuild.adapters.store.hashing import digest_hex, new_hasher
 from reprobuild.adapters.store.made import MadeCheck
+from reprobuild.adapters.store.shelf import CHUNK
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.digest import Digest

@@ -36,6 +36,11 @@ def sharded(root: str, kind: str, hex_digest: str) -> str:
     return f"{root}/{kind}/{hex_digest[:2]}/{hex_digest}"
 
 
+def blob(home: str, hex_digest: str, executable: bool) -> str:
+    """A blob's file; `home` is the store's blobs/, with the slash."""
+    return f"{home}{hex_digest[:2]}/{hex_digest}{'.x' if executable else ''}"
+
+
 def file_name(raw: bytes) -> str:
     """A root's file name: bytes outside a small alphabet, and a leading dot, as %XX."""
     return "".join(

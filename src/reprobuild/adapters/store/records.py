@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reprobuild.adapters.store import durable
-from reprobuild.adapters.store.blobs import damaged, missing
+from reprobuild.adapters.store.faults import damaged, missing
 from reprobuild.adapters.store.paths import sharded
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.trees import Trees

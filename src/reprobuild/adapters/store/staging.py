@@ -133,6 +133,11 @@ class Staging:
         with self._state:
             self._touched.add(path[: path.rindex("/")])
 
+    def touch_directory(self, path: str) -> None:
+        """The same for what lies in the directory `path`."""
+        with self._state:
+            self._touched.add(path)
+
     # -- the barrier -------------------------------------------------------------------------
 
     def barrier(self) -> None:

@@ -42,7 +42,7 @@ class LocalStore:
         self._local_locks = local_locks
         self._locks_hold = False
         self._staging = Staging(layout)
-        self._blobs = Blobs(self._staging)
+        self._blobs = Blobs(self._staging, layout)
         self._trees = Trees(self._staging, self._blobs)
 
     @classmethod

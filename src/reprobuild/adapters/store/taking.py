@@ -31,7 +31,7 @@ from reprobuild.adapters.store.taker import Opened, ReadError, Taker
 from reprobuild.core import node
 from reprobuild.errors import ReprobuildError
 
-WORTH = 24 * 2**20
+WORTH = 16 * 2**20
 """Bytes after which other processes are worth their start."""
 OVERHEAD = 32 * 1024
 """What a file costs beside its content, as bytes that take as long."""

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Mapping
 
 from reprobuild.adapters.store import durable
-from reprobuild.adapters.store.blobs import Blobs, damaged, missing
+from reprobuild.adapters.store.blobs import Blobs
+from reprobuild.adapters.store.faults import damaged, missing
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.core.digest import Digest, tagged
 from reprobuild.core.tree import DOMAIN, Directory, File, Tree, check_depth, decode
