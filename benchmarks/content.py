@@ -48,8 +48,12 @@ print(tree_digest_hex(sys.argv[1]))
 """
 
 
+MEDIUM = (500, 2500, 10_000)
+"""Numbers of files that mean files of all sizes (66 MB, 330 MB, 1.3 GB), not small ones."""
+
+
 def medium(directory: Path, share: float = 1.0) -> None:
-    """2,500 files in 100 directories, 330 MB: few large ones, many small ones."""
+    """2,500 files in 100 directories, 330 MB, or that many times more: few large, many small."""
     source = random.Random(1)
     files = round(2500 * share)
     sizes = [min(64 * 1024 / source.random() ** 0.9, 20 * MB) for _ in range(files)]
@@ -72,9 +76,7 @@ def small(directory: Path, count: int) -> None:
 
 def _release(directory: Path, files: int) -> str:
     directory.mkdir(parents=True)
-    if files == 2500:
-        medium(directory)
-    elif files < 2500:
+    if files in MEDIUM:
         medium(directory, files / 2500)
     else:
         small(directory, files)
@@ -213,7 +215,7 @@ def _per_call(work: Callable[[], object], times: int = 200) -> float:
 
 ALL: Suite = {
     "add": (add, (500, 2500, 5000, 50_000)),
-    "next": (following, (500, 2500, 50_000)),
+    "next": (following, (500, 2500, 10_000, 50_000)),
     "hash": (hashed, (500, 2500, 50_000)),
     "show": (show, (2500, 50_000)),
 }
