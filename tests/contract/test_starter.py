@@ -15,7 +15,9 @@ import pytest
 from reprobuild.adapters.sandbox.cgroup import Group, discover
 from reprobuild.adapters.sandbox.identity import UidPool
 from reprobuild.adapters.sandbox.slots import Slots
-from reprobuild.adapters.sandbox.starter import Starter, StarterGoneError
+from reprobuild.adapters.sandbox.spawned import number_after
+from reprobuild.adapters.sandbox.starter import Child, Starter, StarterGoneError
+from reprobuild.errors import ReprobuildError
 from sandboxkit import Who, identity, needs_bubblewrap
 
 LIMITS = {resource.RLIMIT_CORE: (0, 0), resource.RLIMIT_NOFILE: (100, 200)}
@@ -23,15 +25,18 @@ ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not ROOT, reason="needs root")
 
 
-def output(starter: Starter, script: str, *inherited: int) -> tuple[int, str]:
+def begin(starter: Starter, *words: str, arguments: bytes = b"") -> Child:
+    """A command that runs."""
+    return Child(starter, b"".join(w.encode() + b"\0" for w in words), arguments)
+
+
+def output(starter: Starter, script: str, *, arguments: bytes = b"") -> tuple[int | None, str]:
     """The status of a shell script and what it printed."""
-    read, write = os.pipe()
-    words = b"".join(w.encode() + b"\0" for w in ("/bin/sh", "-c", script))
-    child = starter.start(words, write, inherited)
-    os.close(write)
-    with os.fdopen(read) as log:
+    child = begin(starter, "/bin/sh", "-c", script, arguments=arguments)
+    with os.fdopen(os.dup(child.log)) as log:
         text = log.read()
-    return child.wait(), text
+    child.end()
+    return child.returncode, text
 
 
 def test_it_starts_one_command_after_another() -> None:
@@ -48,47 +53,169 @@ def test_it_starts_one_command_after_another() -> None:
 
 def test_a_command_inherits_what_it_is_given_and_nothing_else() -> None:
     starter = Starter(None, LIMITS)
-    read, write = os.pipe()
     try:
-        _, text = output(starter, "ls /proc/self/fd", write, read)
+        for arguments, more in ((b"", []), (b"words", [22])):
+            _, text = output(starter, "ls /proc/self/fd", arguments=arguments)
+            # 3 is the directory that ls reads
+            assert sorted(map(int, text.split())) == [0, 1, 2, 3, 20, 21, *more]
     finally:
         starter.close()
-        os.close(read)
-        os.close(write)
-    # 3 is the directory that ls reads
-    assert sorted(map(int, text.split())) == [0, 1, 2, 3, 20, 21]
+
+
+def test_every_command_finds_filter_and_arguments_at_their_beginning() -> None:
+    starter = Starter(None, LIMITS, b"the filter")
+    reads = "import os; os.write(1, os.read(20, 99) + b'|' + os.read(22, 10**6))"
+    try:
+        for arguments in (b"first", b"x" * 60_000):
+            child = begin(starter, sys.executable, "-S", "-c", reads, arguments=arguments)
+            with os.fdopen(os.dup(child.log), "rb") as log:
+                assert log.read() == b"the filter|" + arguments
+            child.end()
+    finally:
+        starter.close()
+
+
+def test_words_that_are_too_long_for_a_message() -> None:
+    starter = Starter(None, LIMITS)
+    try:
+        for size in (10, 65_520, 65_530, 65_540, 100_000):
+            child = begin(starter, "/bin/sh", "-c", "echo ${#1}", "sh", "x" * size)
+            with os.fdopen(os.dup(child.log)) as log:
+                assert log.read() == f"{size}\n"
+            child.end()
+    finally:
+        starter.close()
 
 
 def test_a_program_that_is_not_there() -> None:
     starter = Starter(None, LIMITS)
     try:
-        with pytest.raises(FileNotFoundError):
-            starter.start(b"/nowhere\0", 1, ())
+        child = begin(starter, "/nowhere")
+        with pytest.raises(ReprobuildError, match="/nowhere cannot be started") as raised:
+            child.settle()
+        assert raised.value.code == "E-SANDBOX-SETUP"
+        child.end()
         assert output(starter, "echo still")[1] == "still\n"
     finally:
         starter.close()
 
 
-def test_a_starter_that_was_killed_says_so() -> None:
+def test_a_command_is_ended_with_all_that_it_started() -> None:
     starter = Starter(None, LIMITS)
     try:
-        child = starter.start(b"/bin/sleep\0" + b"600\0", 2, ())
-        os.kill(starter.pid, signal.SIGKILL)
-        assert child.wait() == -signal.SIGKILL
-        assert starter.gone
-        os.kill(child.pid, signal.SIGKILL)
-        with pytest.raises(StarterGoneError):
-            starter.start(b"/bin/true\0", 2, ())
+        child = begin(starter, "/bin/sh", "-c", "sleep 600 & echo $!; sleep 600")
+        pid = int(os.read(child.log, 100))
+        assert child.alive()
+        child.kill()
+        child.settle()
+        assert child.returncode == -signal.SIGKILL
+        assert not Path(f"/proc/{pid}").exists()
+        child.kill()  # it is over already: no word of that may reach the next one
+        child.end()
+        assert output(starter, "echo still") == (0, "still\n")
     finally:
         starter.close()
 
 
+def test_what_a_command_leaves_behind_is_over_with_it() -> None:
+    starter = Starter(None, LIMITS)
+    try:
+        for script in ("sleep 600 & echo $!", "(sleep 600 & echo $!)"):
+            child = begin(starter, "/bin/sh", "-c", script)
+            pid = int(os.read(child.log, 100))
+            child.settle()
+            assert child.returncode == 0
+            assert not Path(f"/proc/{pid}").exists()
+            child.end()
+    finally:
+        starter.close()
+
+
+def test_process_1_is_ended_when_bubblewrap_is_over() -> None:
+    """Played by a process of another session, which no process group ends."""
+    starter = Starter(None, LIMITS)
+    script = (
+        "exec 9>/proc/self/fd/21; setsid sleep 600 9>&- & "
+        'printf \'{ "child-pid": %d, "net-namespace": 1 }\\n{ "exit-code": 7 }\\n\' $! >&9; '
+        "echo $!"
+    )
+    try:
+        child = begin(starter, "/bin/sh", "-c", script)
+        pid = int(os.read(child.log, 100))
+        child.settle()
+        assert (child.returncode, child.exit_code()) == (0, 7)
+        assert not Path(f"/proc/{pid}").exists()
+        child.end()
+    finally:
+        starter.close()
+
+
+def test_a_number_that_is_no_child_s_is_left_alone() -> None:
+    starter = Starter(None, LIMITS)
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        report = f'{{ "child-pid": {other.pid} }}'
+        assert output(starter, f"echo '{report}' >/proc/self/fd/21") == (0, "")
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+        starter.close()
+
+
+@pytest.mark.parametrize(
+    ("report", "number"),
+    [
+        (b'{ "child-pid": 12, "x": 3 }\n{ "exit-code": 0 }\n', 0),
+        (b'{ "child-pid": 12 }\n{"exit-code":137}', 137),
+        (b'{ "child-pid": 12 }\n', -1),
+        (b'{ "exit-code": "7" }', -1),
+        (b"", -1),
+    ],
+)
+def test_a_report_is_read(report: bytes, number: int) -> None:
+    assert number_after(report, b"exit-code") == number
+
+
+def test_a_starter_that_was_killed_says_so() -> None:
+    starter = Starter(None, LIMITS)
+    told: list[str] = []
+    try:
+        words = b"/bin/sleep\0" + b"600\0"
+        child = Child(starter, words, b"", lambda: _end_orphan(told))
+        _told_child(starter, told)
+        os.kill(starter.pid, signal.SIGKILL)
+        child.settle()
+        assert child.returncode == -signal.SIGKILL
+        assert starter.gone
+        assert told[1:] == ["ended"]
+        child.end()
+        with pytest.raises(StarterGoneError):
+            begin(starter, "/bin/true")
+    finally:
+        starter.close()
+
+
+def _told_child(starter: Starter, told: list[str]) -> None:
+    """Notes the number of what runs."""
+    children = Path(f"/proc/{starter.pid}/task/{starter.pid}/children")
+    while not (found := children.read_text().split()):
+        time.sleep(0.01)
+    told.append(found[0])
+
+
+def _end_orphan(told: list[str]) -> None:
+    os.kill(int(told[0]), signal.SIGKILL)
+    told.append("ended")
+
+
 PROGRAM = """
 import os, sys
-from reprobuild.adapters.sandbox.starter import Starter
+from pathlib import Path
+from reprobuild.adapters.sandbox.starter import Child, Starter
 starter = Starter(None, {})
-child = starter.start(b"/bin/sleep\\0" + b"600\\0", 2, ())
-print(starter.pid, child.pid, flush=True)
+child = Child(starter, b"/bin/sh\\0-c\\0echo $$; exec sleep 600\\0")
+print(starter.pid, int(os.read(child.log, 100)), flush=True)
 sys.stdin.read()
 """
 
@@ -145,8 +272,9 @@ def test_a_slot_whose_starter_died_is_not_used_again() -> None:
     with slots.take(2**30, 2**30) as slot:
         dead = slot.starter.pid
         os.kill(dead, signal.SIGKILL)
+        os.waitid(os.P_PID, dead, os.WEXITED | os.WNOWAIT)
         with pytest.raises(StarterGoneError):
-            slot.starter.start(b"/bin/true\0", 2, ())
+            begin(slot.starter, "/bin/true")
     with slots.take(2**30, 2**30) as other:
         assert other.starter.pid != dead
     slots.close()

@@ -27,7 +27,13 @@ from reprobuild.adapters.sandbox.process import (
 )
 from reprobuild.adapters.sandbox.slots import Slot, Slots
 from reprobuild.adapters.sandbox.starter import NoStarterError, StarterGoneError
-from reprobuild.adapters.sandbox.supervise import LOG_LIMIT, LogWriter, Watch, supervise
+from reprobuild.adapters.sandbox.supervise import (
+    LOG_LIMIT,
+    Followed,
+    LogWriter,
+    Watch,
+    supervise,
+)
 from reprobuild.adapters.sandbox.usage import DiskWatch
 from reprobuild.adapters.sandbox.verdict import (
     LEAST_MEMORY,
@@ -202,7 +208,8 @@ class BubblewrapExecutor:
         call = prepare(ready.machine, request, uid, host=self._wanted is Isolation.HOST_TOOLCHAIN)
         bwrap, words = ready.machine.bwrap, call.words(request)
         if slot is not None and not call.staged:
-            return _Begin(lambda: start_by(slot.starter, bwrap, words), slot.group)
+            group = slot.group
+            return _Begin(lambda: start_by(slot.starter, bwrap, words, group.kill), group)
         before = limiting_prefix(size) if ready.limits_from_within else []
         return _Begin(lambda: start([*before, *call.prefix], bwrap, words))
 
@@ -213,7 +220,7 @@ class BubblewrapExecutor:
         hints: Hints,
         writer: LogWriter,
         watch: Watch,
-    ) -> tuple[Running, _Observed]:
+    ) -> tuple[Followed, _Observed]:
         """Starts the build, stays with it to its end, and leaves nothing of it behind."""
         bare_grade = self._wanted is Isolation.NONE
         resident = begin.group is not None
@@ -223,14 +230,8 @@ class BubblewrapExecutor:
         try:
             running = begin.start()
             try:
-                if not running.await_init():
-                    running.process.wait()
-                    raise setup_failure(os.read(running.log, 4096))
-                if not resident:
-                    group.add(running.init)
-                if not (resident or bare_grade or ready.limits_from_within):
-                    running.limit(hints.output_limit)
-                running.go()
+                if isinstance(running, Running):
+                    self._let_go(running, group, ready, hints)
                 reason = supervise(running, writer, watch)
             finally:
                 running.end()
@@ -248,6 +249,16 @@ class BubblewrapExecutor:
         finally:
             if not resident:
                 group.remove()
+
+    def _let_go(self, running: Running, group: cgroup.Group, ready: _Ready, hints: Hints) -> None:
+        """Puts limits on what waits for them, and lets it begin."""
+        if not running.await_init():
+            running.process.wait()
+            raise setup_failure(os.read(running.log, 4096))
+        group.add(running.init)
+        if self._wanted is not Isolation.NONE and not ready.limits_from_within:
+            running.limit(hints.output_limit)
+        running.go()
 
     def shell(self, request: BuildRequest, argv: Sequence[str]) -> int:
         """Runs `argv` in the request's sandbox, on the caller's terminal; returns its status.
@@ -288,7 +299,7 @@ class BubblewrapExecutor:
 class _Begin:
     """What starts a build, and the groups it then is in already, if it is in any."""
 
-    start: Callable[[], Running]
+    start: Callable[[], Followed]
     group: cgroup.Group | None = None
 
 

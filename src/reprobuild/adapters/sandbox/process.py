@@ -1,6 +1,7 @@
 """Starting bubblewrap so that nothing of the build runs before its limits hold.
 
-A starter (starter.py) holds the limits itself. Where there is none, bubblewrap is started with
+A starter (starter.py) holds the limits itself, and watches. Where there is none, bubblewrap is
+started with
 `--block-fd`: its process 1 waits, already in its namespaces, until the limits are on it.
 `--json-status-fd` names that process and later the command's exit status; its absence tells a
 sandbox that could not be set up from a build that failed.
@@ -15,19 +16,15 @@ import resource
 import select
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from reprobuild.adapters.sandbox.spawned import FIRST_INHERITED
-from reprobuild.adapters.sandbox.starter import Starter
+from reprobuild.adapters.sandbox.spawned import ARGUMENTS, FILTER, START_SECONDS, STATUS
+from reprobuild.adapters.sandbox.starter import Child, Starter, memory_file
 from reprobuild.core.sandboxenv import UMASK
 from reprobuild.errors import ReprobuildError
-
-START_SECONDS = 60
-"""How long bubblewrap may take to make its namespaces on a busy machine."""
 
 _LIMITS = {
     resource.RLIMIT_CORE: (0, 0),
@@ -35,7 +32,8 @@ _LIMITS = {
     resource.RLIMIT_STACK: (8 * 2**20, resource.RLIM_INFINITY),
 }
 _CAP_SYS_RESOURCE = 24
-_PIECES_SECONDS = 0.001
+_MOST_WORDS = 2**16
+"""Bytes of options; more go by a file, for there is a limit to what a call can hold."""
 
 
 def process_limits(file_size: int) -> dict[int, tuple[int, int]]:
@@ -78,20 +76,6 @@ def limiting_prefix(file_size: int) -> list[str]:
     return [*words, "--"]
 
 
-def memory_file(content: bytes) -> int:
-    """A close-on-exec descriptor that reads `content` from its start."""
-    descriptor = os.memfd_create("reprobuild")
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def encode_arguments(options: Sequence[str]) -> bytes:
     """What `bwrap --args FD` reads: every word ended by NUL."""
     return os.fsencode("".join(f"{word}\0" for word in options))
@@ -132,6 +116,7 @@ class Running:
     init: int = -1
     pidfd: int = -1
     _report: bytearray = field(default_factory=bytearray)
+    _over: bool = False
 
     def await_init(self) -> bool:
         """Waits for process 1 to stand; False when bubblewrap gave up before."""
@@ -144,10 +129,6 @@ class Running:
                 )
             if not self.read_status():
                 return False
-            if b"\n" not in self._report and self.release < 0:
-                # It comes in eight pieces at once, and nothing waits for us meanwhile: to be woken
-                # for each would cost more than all the rest.
-                time.sleep(_PIECES_SECONDS)
         self.init = int(json.loads(self._report.split(b"\n")[0])["child-pid"])
         try:
             self.pidfd = os.pidfd_open(self.init)
@@ -162,12 +143,35 @@ class Running:
                 resource.prlimit(self.init, kind, limits)
 
     def go(self) -> None:
-        """Lets the command start, where it waits."""
-        if self.release < 0:
-            return
+        """Lets the command start, which waits."""
         with contextlib.suppress(BrokenPipeError):  # it failed to set up, and is gone
             os.write(self.release, b"\n")
         self._close("release")
+
+    def alive(self) -> bool:
+        """Whether process 1 may still run."""
+        return not self._over
+
+    def signs(self) -> tuple[int, ...]:
+        """Descriptors that are readable when there is something to heed."""
+        return (self.status, self.pidfd)
+
+    def heed(self, sign: int) -> bool:
+        """Takes in what there is; whether more may come."""
+        if sign == self.pidfd:
+            self._over = True
+            return False
+        if self.read_status():
+            return True
+        # The command is over; what it left in the background goes with it.
+        self.kill()
+        return False
+
+    def settle(self) -> None:
+        """Takes in the last of the report, when process 1 is no more."""
+        self.process.wait()
+        while self.read_status():
+            pass
 
     def read_status(self) -> bool:
         """Takes in what bubblewrap reports; False at the end of its report."""
@@ -255,31 +259,16 @@ def start(prefix: Sequence[str], bwrap: str, words: SandboxWords) -> Running:
             os.close(descriptor)
 
 
-def start_by(starter: Starter, bwrap: str, words: SandboxWords) -> Running:
+def start_by(
+    starter: Starter, bwrap: str, words: SandboxWords, orphaned: Callable[[], None]
+) -> Child:
     """Starts `bwrap …` by a process that holds the limits; the command begins at once.
 
-    Raises E-SANDBOX-SETUP when bubblewrap cannot be started, StarterGoneError.
+    `orphaned` ends what is left of it where that process is killed. Raises StarterGoneError.
     """
-    opened: list[int] = []
-    try:
-        seccomp = memory_file(words.seccomp)
-        opened.append(seccomp)
-        status_read, status_write = os.pipe()
-        opened += (status_read, status_write)
-        log_read, log_write = os.pipe()
-        opened += (log_read, log_write)
-        filter_fd, status_fd, arguments_fd = range(FIRST_INHERITED, FIRST_INHERITED + 3)
-        arguments = memory_file(encode_arguments(words.options(filter_fd, status_fd, -1)))
-        opened.append(arguments)
-        line = encode_arguments([bwrap, "--args", str(arguments_fd), "--", *words.argv])
-        try:
-            child = starter.start(line, log_write, (seccomp, status_write, arguments))
-        except OSError as error:
-            raise ReprobuildError(
-                "E-SANDBOX-SETUP", f"{bwrap} cannot be started: {error.strerror}"
-            ) from error
-        opened = [fd for fd in opened if fd not in (status_read, log_read)]
-        return Running(child, log_read, status_read, -1)
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
+    options = encode_arguments(words.options(FILTER, STATUS, -1))
+    command = encode_arguments(("--", *words.argv))
+    if len(options) < _MOST_WORDS:
+        return Child(starter, encode_arguments((bwrap,)) + options + command, b"", orphaned)
+    first = encode_arguments((bwrap, "--args", str(ARGUMENTS)))
+    return Child(starter, first + command, options, orphaned)

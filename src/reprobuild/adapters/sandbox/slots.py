@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from reprobuild.adapters.sandbox import seccomp
 from reprobuild.adapters.sandbox.cgroup import Group, Hierarchy
 from reprobuild.adapters.sandbox.identity import UidPool
 from reprobuild.adapters.sandbox.process import process_limits
@@ -98,7 +99,7 @@ class Slots:
     def _make(self, file_size: int, memory: int) -> Slot:
         with ExitStack() as holds:
             user = holds.enter_context(self._users.acquire()) if self._users else None
-            starter = Starter(user, process_limits(file_size))
+            starter = Starter(user, process_limits(file_size), seccomp.program())
             holds.callback(starter.close)
             group = self._group(starter, memory)
             return Slot(starter, user, group, file_size, holds.pop_all())

@@ -2,18 +2,27 @@
 
 It is small, has given up root, and holds the limits of a build already, so that what it starts
 needs no more than bubblewrap itself. Run as a script without the site's packages; its words are
-the number of its socket, the user id to become (-1: none), the umask, and one `KIND:SOFT:HARD`
-for each resource limit.
+the number of its socket, that of the filter's file, the user id to become (-1: none), the umask,
+and one `KIND:SOFT:HARD` for each resource limit.
 
-The socket keeps messages apart. In: one byte, and the descriptors of the command line (a file of
-words ended by NUL, the program first), the log, and what the command inherits as 20, 21 and so
-on. Out: two numbers, what happened and its value: (0, 0) for ready, then for each command (1, PID)
-or (2, errno), and (3, wait status) when it has ended. When the other end is gone, so is all.
+The socket keeps messages apart. In: a letter, with descriptors. `s` starts a command: its words
+follow, each ended by NUL, the program first, and the first descriptor is the log; with `f` they
+are in a file, the next descriptor. `k` ends the command that runs, if one does. The command
+inherits the filter as 20, as 21 what bubblewrap reports to (`--json-status-fd`), and as 22 a last
+descriptor where there is one. Out: three numbers, what
+happened and two values: (0, 0, 0) for ready, then for each command one message when it is over:
+(1, wait status, the exit status that was reported or -1), or (2, errno, 0) when it did not start.
+When it is over nothing of it runs any more. When the other end is gone, so is all.
+
+What the command leaves behind becomes a child of this process (it is a *subreaper*), which is how
+the sandbox's process 1 can be ended, and waited for, without a doubt about who has its number.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import resource
 import select
@@ -23,93 +32,169 @@ import struct
 import sys
 
 FIRST_INHERITED = 20
-MESSAGE = struct.Struct("=iq")
-READY, STARTED, FAILED, ENDED = range(4)
-MOST_DESCRIPTORS = 8
+FILTER, STATUS, ARGUMENTS = range(FIRST_INHERITED, FIRST_INHERITED + 3)
+MESSAGE = struct.Struct("=iqq")
+READY, ENDED, FAILED = range(3)
+START, START_BY_FILE, KILL = b"s", b"f", b"k"
+MOST_INLINE = 2**16
+"""Bytes of a message; longer words go by a file."""
+START_SECONDS = 60
+"""How long bubblewrap may take to make its namespaces on a busy machine."""
+
 _ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C"}
+_PR_SET_CHILD_SUBREAPER = 36
+_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
 
 
-def _words(descriptor: int) -> list[bytes]:
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read().split(b"\0")[:-1]
-
-
-def _start(words: list[bytes], log: int, inherited: list[int]) -> int:
-    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_DUP2, log, 1),
-        (os.POSIX_SPAWN_DUP2, log, 2),
-    ]
-    actions += [
-        (os.POSIX_SPAWN_DUP2, descriptor, FIRST_INHERITED + number)
-        for number, descriptor in enumerate(inherited)
-    ]
+def _spawn(words: list[bytes], log: int, inherited: dict[int, int]) -> int:
     return os.posix_spawn(
         words[0],
         words,
         _ENVIRONMENT,
-        file_actions=actions,
+        file_actions=(
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, log, 1),
+            (os.POSIX_SPAWN_DUP2, log, 2),
+            *((os.POSIX_SPAWN_DUP2, own, number) for number, own in inherited.items()),
+        ),
         setsid=True,
-        setsigmask=[],
-        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT],
+        setsigmask=(),
+        setsigdef=_SIGNALS,
     )
 
 
-def _follow(channel: socket.socket, pid: int) -> bool:
-    """Waits for the command, or ends it with its process group when nobody waits any more.
+def number_after(report: bytes, key: bytes) -> int:
+    """The number that a report of bubblewrap's gives for `key`; -1 where it gives none."""
+    _, found, rest = report.partition(b'"' + key + b'":')
+    digits = rest.split(b"\n")[0].split(b",")[0].split(b"}")[0].strip()
+    return int(digits) if found and digits.isdigit() else -1
 
-    Whether somebody does.
-    """
-    handle = os.pidfd_open(pid)
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    poll.register(channel, select.POLLIN)
-    if any(found == channel.fileno() for found, _ in poll.poll()):
-        for end in (os.killpg, os.kill):
-            with contextlib.suppress(OSError):
-                end(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+
+def _read_all(descriptor: int) -> bytes:
+    report = b""
+    with contextlib.suppress(BlockingIOError):
+        while data := os.read(descriptor, 4096):
+            report += data
+    return report
+
+
+def _end(pid: int) -> None:
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(OSError):
+            kill(pid, signal.SIGKILL)
+
+
+def _is_wanted(channel: socket.socket) -> bool:
+    """Whether a message asks for the command's end; else nobody is there any more."""
+    try:
+        return channel.recv(1) == KILL
+    except OSError:
         return False
-    os.close(handle)
-    _, status = os.waitpid(pid, 0)
-    channel.send(MESSAGE.pack(ENDED, status))
-    return True
+
+
+class Command:
+    """A command that runs: `follow` it to its end."""
+
+    def __init__(self, pid: int, status: int) -> None:
+        self._pid = pid
+        self._status = status
+        self._report = b""
+
+    def follow(self, channel: socket.socket) -> tuple[bool, int, int]:
+        """Whether somebody still waits for it; its wait status, and the exit status reported."""
+        handle = os.pidfd_open(self._pid)
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        poll.register(channel, select.POLLIN)
+        waiting, patience = True, START_SECONDS * 1000
+        while True:
+            found = poll.poll(patience)
+            if any(descriptor == handle for descriptor, _ in found):
+                break
+            if found:
+                waiting = _is_wanted(channel)
+            else:
+                self._report += _read_all(self._status)
+            if found or b"\n" not in self._report:
+                _end(self._pid)
+                poll.unregister(channel)
+            patience = -1
+        os.close(handle)
+        return waiting, self._reap(), number_after(self._report, b"exit-code")
+
+    def _reap(self) -> int:
+        """Ends what the command has left, and waits until all of it is gone."""
+        self._report += _read_all(self._status)
+        # Its number, and that of its process group, are free only when it is waited for.
+        with contextlib.suppress(OSError):
+            os.killpg(self._pid, signal.SIGKILL)
+        _, status = os.waitpid(self._pid, 0)
+        init = number_after(self._report, b"child-pid")
+        with contextlib.suppress(ChildProcessError):
+            if init > 0:  # where it is a child of ours, the number can be nobody else's
+                os.waitid(os.P_PID, init, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                os.kill(init, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+        return status
+
+
+def _serve(channel: socket.socket, filter_file: int) -> bool:
+    """Takes one message; whether there may be more."""
+    data, descriptors, _, _ = socket.recv_fds(channel, MOST_INLINE, 3)
+    for descriptor in descriptors:  # recv_fds passes no flags on
+        os.set_inheritable(descriptor, False)
+    if data[:1] not in (START, START_BY_FILE):
+        return bool(data)  # the wish to end what was over already
+    words, (log, *more) = data[1:], descriptors
+    if data[:1] == START_BY_FILE:
+        with os.fdopen(more.pop(0), "rb") as file:
+            words = file.read()
+    read, write = os.pipe()
+    try:
+        os.set_blocking(read, False)
+        os.lseek(filter_file, 0, os.SEEK_SET)
+        inherited = dict(
+            zip((FILTER, STATUS, ARGUMENTS), (filter_file, write, *more), strict=False)
+        )
+        try:
+            pid = _spawn(words.split(b"\0")[:-1], log, inherited)
+        except OSError as error:
+            channel.send(MESSAGE.pack(FAILED, error.errno or errno.EIO, 0))
+            return True
+        finally:
+            for descriptor in (log, write, *more):
+                os.close(descriptor)
+        waiting, status, code = Command(pid, read).follow(channel)
+    finally:
+        os.close(read)
+    if waiting:
+        channel.send(MESSAGE.pack(ENDED, status, code))
+    return waiting
 
 
 def main(argv: list[str]) -> None:
     """Gives up what a build must not have, and serves until the socket closes."""
-    channel = socket.socket(fileno=int(argv[1]))
-    channel.set_inheritable(False)  # nothing but what a command is given may reach it
-    user = int(argv[2])
-    os.umask(int(argv[3]))
+    channel, filter_file = socket.socket(fileno=int(argv[1])), int(argv[2])
+    for descriptor in (channel.fileno(), filter_file):
+        os.set_inheritable(descriptor, False)  # nothing but what a command is given may reach it
+    user = int(argv[3])
+    os.umask(int(argv[4]))
     os.chdir("/")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for limit in argv[4:]:
+    for limit in argv[5:]:
         kind, soft, hard = map(int, limit.split(":"))
         resource.setrlimit(kind, (soft, hard))
     if user >= 0:
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-    channel.send(MESSAGE.pack(READY, 0))
-    while True:
-        data, descriptors, _, _ = socket.recv_fds(channel, 1, MOST_DESCRIPTORS)
-        if not data:
-            return
-        for descriptor in descriptors:  # recv_fds passes no flags on
-            os.set_inheritable(descriptor, False)
-        words, log, *inherited = descriptors
-        try:
-            pid = _start(_words(words), log, inherited)
-        except OSError as error:
-            channel.send(MESSAGE.pack(FAILED, error.errno or 0))
-            continue
-        finally:
-            for descriptor in (log, *inherited):
-                os.close(descriptor)
-        channel.send(MESSAGE.pack(STARTED, pid))
-        if not _follow(channel, pid):
-            return
+    if ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        return
+    channel.send(MESSAGE.pack(READY, 0, 0))
+    while _serve(channel, filter_file):
+        pass
 
 
 if __name__ == "__main__":

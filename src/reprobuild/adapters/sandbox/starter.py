@@ -3,22 +3,26 @@
 Without it every build pays for giving up root (setpriv), for its limits (prlimit), for a control
 group of its own and for being moved there, which the kernel does only after a grace period. A
 starter pays for all that once and then serves one build after another, one at a time. It stands
-outside of every sandbox, in namespaces that no build can see.
+outside of every sandbox, in namespaces that no build can see. It also waits for what it started,
+and says one word when nothing of that is left: every time this process is woken, its threads
+contend for the interpreter.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from reprobuild.adapters.sandbox import spawned
-from reprobuild.adapters.sandbox.spawned import ENDED, MESSAGE, READY, STARTED
+from reprobuild.adapters.sandbox.spawned import ENDED, FAILED, MESSAGE, MOST_INLINE, READY
 from reprobuild.core.sandboxenv import UMASK
+from reprobuild.errors import ReprobuildError
 
 _START_SECONDS = 60
 _KEPT = ("LD_LIBRARY_PATH", "PATH")
@@ -33,39 +37,59 @@ class NoStarterError(StarterGoneError):
     """None can be had here."""
 
 
+def memory_file(content: bytes) -> int:
+    """A close-on-exec descriptor that reads `content` from its start."""
+    descriptor = os.memfd_create("reprobuild")
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 class Starter:
     """One such process; close it with `close`.
 
     `user` is the uid to become, None to stay who we are; `limits` are soft and hard resource
-    limits by kind. Raises NoStarterError when no such process can be started here.
+    limits by kind; `seccomp` is the filter that every command finds (spawned.py says where).
+    Raises NoStarterError when no such process can be started here.
     """
 
-    def __init__(self, user: int | None, limits: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(
+        self, user: int | None, limits: Mapping[int, tuple[int, int]], seccomp: bytes = b""
+    ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = ours
         self.gone = False
         """Whether it was found dead."""
         bounds = [f"{kind}:{soft}:{hard}" for kind, (soft, hard) in limits.items()]
         prefix = [] if user is None else ["setpriv", "--inh-caps=-all", "--"]
+        file = memory_file(seccomp)
         try:
             with theirs:
                 self._process = subprocess.Popen(
                     [*prefix, sys.executable, "-I", "-S", str(Path(spawned.__file__)),
-                     str(theirs.fileno()), str(-1 if user is None else user), str(UMASK), *bounds],
+                     str(theirs.fileno()), str(file), str(-1 if user is None else user),
+                     str(UMASK), *bounds],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     env={k: v for k, v in os.environ.items() if k in _KEPT},
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(theirs.fileno(), file),
                     start_new_session=True,
                 )  # fmt: skip
         except OSError as error:
             ours.close()
             raise NoStarterError(str(error)) from error
+        finally:
+            os.close(file)
         try:
             ours.settimeout(_START_SECONDS)
-            kind, _ = self._receive()
-            assert kind == READY
+            assert self.receive()[0] == READY
             ours.settimeout(None)
         except StarterGoneError as error:
             self.close()
@@ -79,35 +103,38 @@ class Starter:
         """Its process id."""
         return self._process.pid
 
-    def start(self, words: bytes, log: int, inherited: Sequence[int]) -> Child:
-        """Starts a command; see spawned.py for `words` and the numbers of what it inherits.
+    def fileno(self) -> int:
+        """What becomes readable when there is something to `receive`."""
+        return self._channel.fileno()
 
-        Raises OSError when the program cannot be started, StarterGoneError.
-        """
-        listing = os.memfd_create("reprobuild")
+    def send(self, words: bytes, log: int, arguments: bytes = b"") -> None:
+        """Has a command started; `words` are each ended by NUL. `arguments`, where there are any,
+        it finds in a file (spawned.ARGUMENTS). Raises StarterGoneError."""
+        message, files = spawned.START + words, [arguments] if arguments else []
+        if len(message) > MOST_INLINE:
+            message, files = spawned.START_BY_FILE, [words, *files]
+        descriptors = [log]
         try:
-            with os.fdopen(os.dup(listing), "wb") as file:
-                file.write(words)
-            os.lseek(listing, 0, os.SEEK_SET)
-            try:
-                socket.send_fds(self._channel, [b"s"], [listing, log, *inherited])
-            except OSError as error:
-                self.gone = True
-                raise StarterGoneError(str(error)) from error
+            for content in files:
+                descriptors.append(memory_file(content))
+            self._send(message, descriptors)
         finally:
-            os.close(listing)
-        kind, value = self._receive()
-        if kind != STARTED:
-            raise OSError(value, os.strerror(value))
-        return Child(self, value)
+            for descriptor in descriptors[1:]:
+                os.close(descriptor)
 
-    def wait(self) -> int:
-        """The wait status of the command; raises StarterGoneError."""
-        kind, value = self._receive()
-        assert kind == ENDED
-        return value
+    def kill(self) -> None:
+        """Has the command ended that runs. Raises StarterGoneError."""
+        self._send(spawned.KILL, ())
 
-    def _receive(self) -> tuple[int, int]:
+    def _send(self, message: bytes, descriptors: Sequence[int]) -> None:
+        try:
+            socket.send_fds(self._channel, [message], descriptors)
+        except OSError as error:
+            self.gone = True
+            raise StarterGoneError(str(error)) from error
+
+    def receive(self) -> tuple[int, int, int]:
+        """Its next message (spawned.py); raises StarterGoneError."""
         try:
             data = self._channel.recv(MESSAGE.size)
         except OSError as error:
@@ -116,8 +143,8 @@ class Starter:
         if len(data) != MESSAGE.size:
             self.gone = True
             raise StarterGoneError("it has ended")
-        kind, value = MESSAGE.unpack(data)
-        return kind, value
+        kind, value, code = MESSAGE.unpack(data)
+        return kind, value, code
 
     def close(self) -> None:
         """Ends it, and what it may have started; safe to call twice."""
@@ -130,19 +157,90 @@ class Starter:
 
 
 class Child:
-    """A command that a starter started; used as subprocess.Popen is."""
+    """A build that a starter started and watches; `supervise.Followed`.
 
-    def __init__(self, starter: Starter, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
+    `words` and `arguments` are as in `Starter.send`. `orphaned` is called where the starter was
+    killed before the build was over: it has to end what may be left. Raises StarterGoneError.
+    """
+
+    def __init__(
+        self,
+        starter: Starter,
+        words: bytes,
+        arguments: bytes = b"",
+        orphaned: Callable[[], None] = lambda: None,
+    ) -> None:
         self._starter = starter
+        self._orphaned = orphaned
+        self._program = os.fsdecode(words.partition(b"\0")[0])
+        self._code: int | None = None
+        self.returncode: int | None = None
+        """The exit status of the program, -N for signal N, when it is over; -9 as well when the
+        starter itself was killed, for memory with all of its group, or by a person."""
+        self.log, write = os.pipe()
+        try:
+            starter.send(words, write, arguments)
+        except BaseException:
+            os.close(self.log)
+            raise
+        finally:
+            os.close(write)
 
-    def wait(self) -> int:
-        """Its exit status, -N for signal N; -9 as well when the starter itself was killed."""
+    def alive(self) -> bool:
+        """Whether something of it may still run."""
+        return self.returncode is None
+
+    def signs(self) -> tuple[int, ...]:
+        """Descriptors that are readable when there is something to heed."""
+        return (self._starter.fileno(),)
+
+    def heed(self, sign: int) -> bool:
+        """Takes in what there is; whether more may come."""
+        self.settle()
+        return False
+
+    def settle(self) -> None:
+        """Waits until nothing of it runs; raises E-SANDBOX-SETUP if nothing ever did."""
+        if self.returncode is not None:
+            return
+        try:
+            kind, value, code = self._starter.receive()
+        except StarterGoneError:
+            self.returncode = -signal.SIGKILL
+            self._orphaned()
+            self._drain()
+            return
+        if kind == FAILED:
+            self.returncode = -1
+            raise ReprobuildError(
+                "E-SANDBOX-SETUP", f"{self._program} cannot be started: {os.strerror(value)}"
+            )
+        assert kind == ENDED
+        self.returncode = os.waitstatus_to_exitcode(value)
+        self._code = code if code >= 0 else None
+
+    def _drain(self) -> None:
+        """Waits until nobody has the log any more, as bubblewrap and process 1 have."""
+        poll = select.poll()
+        poll.register(self.log, 0)
+        poll.poll(_START_SECONDS * 1000)
+
+    def exit_code(self) -> int | None:
+        """The command's status (128 + N for signal N); None when it was never known."""
+        return self._code
+
+    def kill(self) -> None:
+        """Ends every process of it; to be followed by `end`."""
         if self.returncode is None:
             try:
-                self.returncode = os.waitstatus_to_exitcode(self._starter.wait())
+                self._starter.kill()
             except StarterGoneError:
-                # It was killed for memory with all of its group, or by a person.
-                self.returncode = -signal.SIGKILL
-        return self.returncode
+                self.settle()
+
+    def end(self) -> None:
+        """Kills what is left, waits until nothing is, and closes the log."""
+        self.kill()
+        self.settle()
+        if self.log >= 0:
+            os.close(self.log)
+            self.log = -1

@@ -7,9 +7,8 @@ import select
 import threading
 import time
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
-from reprobuild.adapters.sandbox.process import Running
 from reprobuild.adapters.sandbox.usage import DiskWatch
 
 LOG_LIMIT = 64 * 2**20
@@ -17,6 +16,43 @@ LOG_LIMIT = 64 * 2**20
 
 _TICK_MS = 100
 _CHUNK = 1 << 16
+
+
+class Followed(Protocol):
+    """A build that was started."""
+
+    @property
+    def log(self) -> int:
+        """Reads what it prints."""
+        ...
+
+    def alive(self) -> bool:
+        """Whether something of it may still run."""
+        ...
+
+    def signs(self) -> tuple[int, ...]:
+        """Descriptors that are readable when there is something to heed."""
+        ...
+
+    def heed(self, sign: int) -> bool:
+        """Takes in what there is; whether more may come from that descriptor."""
+        ...
+
+    def kill(self) -> None:
+        """Has every process of it ended."""
+        ...
+
+    def settle(self) -> None:
+        """Takes in the last that is said of it, when it is no longer alive."""
+        ...
+
+    def exit_code(self) -> int | None:
+        """The command's status (128 + N for signal N); None when it was never known."""
+        ...
+
+    def end(self) -> None:
+        """Kills what is left, waits until nothing is, and closes the descriptors."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +104,7 @@ class LogWriter:
         self._log.flush()
 
 
-def supervise(running: Running, log: LogWriter, watch: Watch) -> str:
+def supervise(running: Followed, log: LogWriter, watch: Watch) -> str:
     """Follows the build to its end, or ends it.
 
     Returns the reason for which it was ended, empty when it ended by itself. Whatever happens,
@@ -76,30 +112,24 @@ def supervise(running: Running, log: LogWriter, watch: Watch) -> str:
     """
     begin = last_output = time.monotonic()
     poll = select.poll()
-    for descriptor in (running.log, running.status, running.pidfd):
+    for descriptor in (running.log, *running.signs()):
         poll.register(descriptor, select.POLLIN)
-    log_open = status_open = True
+    log_open = True
     reason = ""
-    alive = True
-    while alive or (log_open and _ready(running.log)):
-        for descriptor, _ in poll.poll(_TICK_MS if alive else 0):
-            if descriptor == running.log:
-                data = os.read(running.log, _CHUNK)
-                if data:
-                    last_output = time.monotonic()
-                    log.write(data)
-                else:
-                    poll.unregister(running.log)
-                    log_open = False
-            elif descriptor == running.status:
-                if not running.read_status():
-                    # The command is over; what it left in the background goes with it.
-                    poll.unregister(running.status)
-                    status_open = False
-                    running.kill()
+    while running.alive():
+        for descriptor, _ in poll.poll(_TICK_MS):
+            if descriptor != running.log:
+                if not running.heed(descriptor):
+                    poll.unregister(descriptor)
+                continue
+            data = os.read(running.log, _CHUNK)
+            if data:
+                last_output = time.monotonic()
+                log.write(data)
             else:
-                alive = False
-        if not alive or reason:
+                poll.unregister(running.log)
+                log_open = False
+        if not running.alive() or reason:
             continue
         now = time.monotonic()
         if watch.cancel.is_set():
@@ -112,9 +142,7 @@ def supervise(running: Running, log: LogWriter, watch: Watch) -> str:
             reason = "output-size"
         if reason:
             running.kill()
-    running.process.wait()
-    while status_open and running.read_status():
-        pass
+    running.settle()
     while log_open and _ready(running.log):
         data = os.read(running.log, _CHUNK)
         if not data:

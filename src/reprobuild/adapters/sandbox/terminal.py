@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from reprobuild.adapters.sandbox.process import encode_arguments, memory_file
+from reprobuild.adapters.sandbox.process import encode_arguments
+from reprobuild.adapters.sandbox.starter import memory_file
 from reprobuild.core.sandboxenv import UMASK
 
 _CHUNK = 1 << 14
