@@ -23,15 +23,6 @@ SETTLED = 32 * 2**20
 _serial = itertools.count()
 
 
-def _read(path: Path, name: str) -> str:
-    """A control file; a few are read for every build, so by as few calls as there can be."""
-    fd = os.open(f"{path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, 4096).decode("ascii")
-    finally:
-        os.close(fd)
-
-
 def _write(path: Path, name: str, text: str) -> None:
     fd = os.open(f"{path}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
     try:
@@ -117,7 +108,8 @@ class Group:
         self._parts = parts
         self._limits = limits
         self._killed_before = 0
-        self._peak = -1
+        self._open: dict[str, int] = {}
+        """Control files that every build needs, by path."""
         self.held: frozenset[str] = frozenset()
 
     @classmethod
@@ -170,10 +162,11 @@ class Group:
         False where that build would not be counted from nothing: what the last one left is too
         much, or the kernel (before 6.12, with version 2) cannot forget the highest use.
         """
-        held, self._limits = self.held, (memory, self._limits[1])
-        self._limit()
-        if self.held != held:
-            return False
+        if memory != self._limits[0]:
+            held, self._limits = self.held, (memory, self._limits[1])
+            self._limit()
+            if self.held != held:
+                return False
         try:
             for hierarchy, path in self._parts:
                 if "memory" in hierarchy.controllers:
@@ -183,27 +176,37 @@ class Group:
         self._killed_before = self._killed()
         return True
 
+    def _file(self, path: Path, name: str, *, write: bool = False) -> int:
+        place = f"{path}/{name}"
+        fd = self._open.get(place, -1)
+        if fd < 0:
+            flags = os.O_RDWR if write else os.O_RDONLY
+            fd = self._open[place] = os.open(place, flags | os.O_CLOEXEC)
+        return fd
+
+    def _read(self, path: Path, name: str) -> str:
+        return os.pread(self._file(path, name), 4096, 0).decode("ascii")
+
+    def _highest(self, hierarchy: Hierarchy, path: Path) -> int:
+        name = "memory.peak" if hierarchy.unified else "memory.max_usage_in_bytes"
+        try:
+            return self._file(path, name, write=True)
+        except OSError:  # where the kernel cannot forget, it is not for writing
+            return self._file(path, name)
+
     def _forget_peak(self, hierarchy: Hierarchy, path: Path) -> None:
         use = "memory.current" if hierarchy.unified else "memory.usage_in_bytes"
-        if int(_read(path, use)) > SETTLED:
+        if int(self._read(path, use)) > SETTLED:
             raise ValueError("too much is charged")
-        if not hierarchy.unified:
-            _write(path, "memory.max_usage_in_bytes", "0")
-            return
-        # The kernel keeps such a mark for each open file; writing anything sets it back.
-        if self._peak < 0:
-            self._peak = os.open(path / "memory.peak", os.O_RDWR | os.O_CLOEXEC)
-        os.write(self._peak, b"reset")
+        # Version 2 keeps such a mark for each open file; writing anything sets it back.
+        os.pwrite(self._highest(hierarchy, path), b"0", 0)
 
     def peak_memory(self) -> int:
         """The most bytes that were in use at one time, page cache included; 0 when unknown."""
         for hierarchy, path in self._parts:
             if "memory" in hierarchy.controllers & self.held:
-                name = "memory.peak" if hierarchy.unified else "memory.max_usage_in_bytes"
                 with contextlib.suppress(OSError, ValueError):
-                    if self._peak >= 0:
-                        return int(os.pread(self._peak, 64, 0))
-                    return int(_read(path, name))
+                    return int(os.pread(self._highest(hierarchy, path), 64, 0))
         return 0
 
     def out_of_memory(self) -> bool:
@@ -215,7 +218,7 @@ class Group:
             if "memory" in hierarchy.controllers:
                 name = "memory.events" if hierarchy.unified else "memory.oom_control"
                 with contextlib.suppress(OSError, ValueError):
-                    for line in _read(path, name).splitlines():
+                    for line in self._read(path, name).splitlines():
                         key, _, value = line.partition(" ")
                         if key == "oom_kill":
                             return int(value)
@@ -245,9 +248,8 @@ class Group:
                     path.rmdir()
                     break
         self._parts = []
-        if self._peak >= 0:
-            os.close(self._peak)
-            self._peak = -1
+        while self._open:
+            os.close(self._open.popitem()[1])
 
 
 def sweep(hierarchies: list[Hierarchy]) -> None:

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reprobuild.adapters.sandbox.removal import remove_tree
-from reprobuild.adapters.sandbox.usage import disk_usage
 from reprobuild.errors import ReprobuildError
 
 SMALL = 48 * 2**10
@@ -24,6 +23,7 @@ SMALL = 48 * 2**10
 MOST = 4096
 """Directories that are kept at a time."""
 
+_ENTRY, _DIRECTORY = 1024, 4096
 _ROOM_BYTES, _ROOM_INODES = 4 * 2**30, 400_000
 _LOOK_EVERY = 64
 
@@ -71,7 +71,21 @@ class Later:
 
 
 def _is_small(directory: Path) -> bool:
-    return disk_usage([directory], SMALL) <= SMALL
+    """Nothing runs there any more, so this may go by paths, unlike usage.py, and by few calls."""
+    total, pending = 0, [os.fspath(directory)]
+    try:
+        while pending and total <= SMALL:
+            with os.scandir(pending.pop()) as listing:
+                for entry in listing:
+                    total += _ENTRY
+                    if entry.is_dir(follow_symlinks=False):
+                        total += _DIRECTORY
+                        pending.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+    except OSError:
+        return False
+    return total <= SMALL
 
 
 def _remove_all(directories: list[Path]) -> None:
