@@ -35,11 +35,11 @@ def made(tmp_path: Path, name: str, **params: str | int) -> ImageFacts:
 def other_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compresses by zlib, as a version of the library with other bytes would."""
 
-    def stream(pieces: object, level: int, *, threads: int = 0) -> object:
+    def stream(pieces: object, level: int, done: gzipstream.Done) -> object:
         def compress(member: bytes) -> bytes:
             return gzip.compress(member, min(level, 9), mtime=0)
 
-        return gzipstream.compressed_members(pieces, compress, threads=threads)  # type: ignore[arg-type]
+        return gzipstream.compressed_members(pieces, compress, done)  # type: ignore[arg-type]
 
     monkeypatch.setattr(layers, "gzip_stream", stream)
 

@@ -7,6 +7,7 @@ import itertools
 import random
 import tarfile
 import threading
+import time
 import tracemalloc
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -16,8 +17,14 @@ import pytest
 
 from fakes.memory_store import MemoryStore
 from reprobuild.adapters.oci import gzipstream
-from reprobuild.adapters.oci.gzipstream import MEMBER, check_compressor, gzip_stream, members
-from reprobuild.adapters.oci.streams import PieceReader, ahead
+from reprobuild.adapters.oci.gzipstream import (
+    MEMBER,
+    check_compressor,
+    compressed_members,
+    gzip_stream,
+    members,
+)
+from reprobuild.adapters.oci.streams import Measure, Memory, Piece, PieceReader, ahead
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value, decode
 from reprobuild.core.tree import File
@@ -327,11 +334,68 @@ def test_an_error_while_compressing_comes_out() -> None:
         list(gzip_stream(pieces(), 6, threads=2))
 
 
-def test_the_reader_reads_exactly() -> None:
+def test_the_reader_reads_piece_by_piece() -> None:
     reader = PieceReader(iter([b"", b"ab", b"", b"cdef", b"g", b""]))
-    assert [reader.read(n) for n in (1, 3, 0, 100, 1)] == [b"a", b"bcd", b"", b"efg", b""]
+    assert [reader.read(n) for n in (1, 3, 0, 3, 2, 100, 1)] == [
+        b"a", b"b", b"", b"cde", b"f", b"g", b"",
+    ]  # fmt: skip
     assert reader.size == 7
     assert reader.sha256.hexdigest() == hashlib.sha256(b"abcdefg").hexdigest()
+
+
+def test_what_was_read_stays_when_the_memory_is_used_again() -> None:
+    room = bytearray(b"abcdef")
+    reader = PieceReader(iter([memoryview(room), b"gh"]))
+    parts = [reader.read(4), reader.read(1)]
+    room[:] = b"XXXXXX"
+    assert parts == [b"abcd", b"e"]
+    assert reader.read() == b"Xgh"
+
+
+def test_memory_is_used_again_when_it_was_given_back() -> None:
+    memory = Memory(3)
+    first, second = memory.take(), memory.take()
+    first[:], second[:] = b"one", b"two"
+    memory.give_back(first[:2])  # another object: of what is still read
+    memory.give_back(b"one")  # not its own
+    assert memory.take() is not first
+    memory.give_back(first)
+    memory.give_back(first)  # only once
+    assert memory.take() is first
+    assert memory.take() is not first
+    assert bytes(second) == b"two"
+
+
+def test_memory_comes_back_when_all_have_read_it() -> None:
+    """The compressor first, the hash last: until then nobody writes to a piece."""
+    log: list[tuple[str, int]] = []
+    memory = Memory(MEMBER)
+
+    def pieces() -> Iterator[Piece]:
+        for n in range(100):
+            room = memory.take()
+            room[:] = bytes([n]) * MEMBER
+            yield room
+
+    def compress(member: Piece) -> bytes:
+        number = member[0]
+        if number == 50:  # the others are done by then, and it is waited for
+            time.sleep(0.3)
+        log.append(("compressed", number))
+        return hashlib.sha256(member).digest()
+
+    def done(piece: Piece) -> None:
+        log.append(("free", piece[0]))
+        memory.give_back(piece)
+
+    with Measure(done) as measure:
+        packed = list(compressed_members(pieces(), compress, measure.show, threads=3))
+    expected = [bytes([n]) * MEMBER for n in range(100)]
+    assert packed == [hashlib.sha256(piece).digest() for piece in expected]
+    assert measure.size == 100 * MEMBER
+    assert measure.sha256.digest() == hashlib.sha256(b"".join(expected)).digest()
+    assert [n for what, n in log if what == "free"] == list(range(100))
+    assert all(log.index(("compressed", n)) < log.index(("free", n)) for n in range(100))
 
 
 def test_what_is_made_ahead_comes_in_order_and_errors_in_their_place() -> None:

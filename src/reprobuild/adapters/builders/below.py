@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from reprobuild.adapters.builders.archive import DEFAULT_LIMIT, Budget, entry_path, refuse
-from reprobuild.adapters.oci.storelayout import load_image
 from reprobuild.core.digest import Digest
 from reprobuild.core.imagetar import Attributes
 from reprobuild.core.tree import Directory, Entry, File, Symlink
 from reprobuild.core.treebuilder import split_path
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import ContentStore
+
+if TYPE_CHECKING:
+    from reprobuild.adapters.builders.archive import Budget
 
 MAX_LINKS = 40
 WHITEOUT = b".wh."
@@ -65,6 +66,9 @@ class ImageBeneath:
     """A base image, as its layers leave it (whiteouts applied)."""
 
     def __init__(self, content: ContentStore, layout: Digest, architecture: str) -> None:
+        from reprobuild.adapters.builders.archive import DEFAULT_LIMIT, Budget
+        from reprobuild.adapters.oci.storelayout import load_image
+
         self._entries: dict[tuple[bytes, ...], Found] = {}
         for layer, file in load_image(content, layout, architecture).blobs:
             label = f"layer {layer.digest} of the base image"
@@ -78,6 +82,7 @@ class ImageBeneath:
         return self._entries.get(parts) if parts else Found("directory")
 
     def _apply(self, label: str, source: BinaryIO, magic: bytes, budget: Budget) -> None:
+        from reprobuild.adapters.builders.archive import entry_path, refuse
         from reprobuild.adapters.builders.decompress import decompressed
         from reprobuild.adapters.builders.tarread import DAMAGE, entries
 

@@ -16,7 +16,6 @@ against each other with.
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO, cast
@@ -34,8 +33,8 @@ from reprobuild.adapters.builders.globs import Selection
 from reprobuild.adapters.builders.params import Params, numbered
 from reprobuild.adapters.builders.placement import Placement
 from reprobuild.adapters.oci.gzipstream import check_compressor, gzip_stream
-from reprobuild.adapters.oci.streams import Measure, PieceReader, ahead, close
-from reprobuild.adapters.oci.tarstream import Overrides, tar_pieces
+from reprobuild.adapters.oci.streams import Measure, Memory, PieceReader, ahead, close, passed
+from reprobuild.adapters.oci.tarstream import PIECE, Overrides, tar_pieces
 from reprobuild.adapters.oci.zstdstream import check_zstd, zstd_stream
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value, encode
@@ -165,9 +164,11 @@ def _attributes(
         mode = said.text("mode", default)
         if not mode or len(mode) > 5 or set(mode) - set("01234567") or int(mode, 8) > 0o7777:
             raise ReprobuildError("E-PARAMS", f"{mode!r} is no octal mode for {path}", key=path)
+        from base64 import b64decode
+
         try:
             xattrs = {
-                name: base64.b64decode(value, validate=True)
+                name: b64decode(value, validate=True)
                 for name, value in said.table("xattrs").items()
             }
         except ValueError as error:
@@ -198,22 +199,24 @@ def pack(
 
     `lines` is told of every entry, as by `tar_pieces`.
     """
-    measure = Measure()
-    tar = ahead(tar_pieces(content, tree, overrides, lines))
-    pieces = measure.over(tar)
-    if compression == "gzip":
-        check_compressor()
-        pieces = gzip_stream(pieces, level)
-    elif compression == "zstd":
-        check_zstd()
-        pieces = zstd_stream(pieces)
     packed = compression != "none"
-    reader = PieceReader(pieces, hashed=packed)
-    try:
-        blob = content.add_blob(cast(BinaryIO, reader))
-    finally:
-        reader.close()
-        close(tar)  # the thread that reads the store ends here, whatever still holds the rest
+    memory = Memory(PIECE)
+    tar = ahead(tar_pieces(content, tree, overrides, lines, memory))
+    with Measure(memory.give_back) as measure:
+        if compression == "gzip":
+            check_compressor()
+            pieces = gzip_stream(tar, level, measure.show)
+        elif compression == "zstd":
+            check_zstd()
+            pieces = zstd_stream(tar, measure.show)
+        else:
+            pieces = passed(tar, measure.show)
+        reader = PieceReader(pieces, hashed=packed)
+        try:
+            blob = content.add_blob(cast(BinaryIO, reader))
+        finally:
+            reader.close()
+            close(tar)  # the thread that reads the store ends here, whatever still holds the rest
     document: dict[str, Value] = {
         "diff_id": measure.sha256.hexdigest(),
         "digest": (reader if packed else measure).sha256.hexdigest(),

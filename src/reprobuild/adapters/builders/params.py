@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import NoReturn
 
 from reprobuild.core.encoding import Value
@@ -27,6 +26,8 @@ class Params:
         names = sorted(known)
         for key in value:
             if key not in names:
+                from difflib import get_close_matches
+
                 near = get_close_matches(key, names, 1)
                 hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(names)}"
                 raise ReprobuildError(

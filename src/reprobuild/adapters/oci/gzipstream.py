@@ -18,6 +18,17 @@ from reprobuild.errors import ReprobuildError
 MEMBER = 2**20
 """Uncompressed bytes of each gzip member but the last."""
 
+Done = Callable[[Piece], None]
+
+
+def _ignore(piece: Piece) -> None:
+    """For whose pieces are not used again."""
+
+
+WAITING = 24
+"""Members that wait to be compressed, above two for each thread: so much work is at hand while
+their maker goes through small files, or who takes them writes or waits for the disk."""
+
 _WORDS = [hashlib.sha256(b"%d" % n).digest() for n in range(1000)]
 _PROBE = b"".join(_WORDS[n // 3] * (n % 5) for n in range(3000))
 _PROBE_SHA256 = "867739ed0e520655191c30ce37207fc42ecd2ad28dea2e3eab60bea7badfee77"
@@ -52,28 +63,44 @@ def members(pieces: Iterable[Piece]) -> Iterator[Piece]:
         yield bytes(buffer)
 
 
-def gzip_stream(pieces: Iterable[Piece], level: int, *, threads: int = 0) -> Iterator[Piece]:
+def gzip_stream(
+    pieces: Iterable[Piece], level: int, done: Done = _ignore, *, threads: int = 0
+) -> Iterator[Piece]:
     """The gzip members for `pieces`, in order. `threads` (0: the machine's) moves no byte."""
     import deflate
 
     return compressed_members(
-        pieces, lambda member: deflate.gzip_compress(member, level), threads=threads
+        pieces, lambda member: deflate.gzip_compress(member, level), done, threads=threads
     )
 
 
 def compressed_members(
-    pieces: Iterable[Piece], compress: Callable[[Piece], Piece], *, threads: int = 0
+    pieces: Iterable[Piece],
+    compress: Callable[[Piece], Piece],
+    done: Done = _ignore,
+    *,
+    threads: int = 0,
 ) -> Iterator[Piece]:
-    """What `compress` makes of each MEMBER bytes of `pieces`, in order, on several cores."""
-    count = threads or min(8, len(os.sched_getaffinity(0)) + 1)  # one more: readers wait at times
-    pending: deque[Future[Piece]] = deque()
+    """What `compress` makes of each MEMBER bytes of `pieces`, in order, on several cores.
+
+    `done` is told of each member, in order, when it is compressed and not read any more.
+    """
+    count = threads or min(8, len(os.sched_getaffinity(0)))
+    pending: deque[tuple[Piece, Future[Piece]]] = deque()
     pool = ThreadPoolExecutor(count, thread_name_prefix="compress")
+
+    def first() -> Piece:
+        member, future = pending.popleft()
+        compressed = future.result()
+        done(member)
+        return compressed
+
     try:
         for member in members(pieces):
-            pending.append(pool.submit(compress, member))
-            if len(pending) >= 2 * count:
-                yield pending.popleft().result()
+            pending.append((member, pool.submit(compress, member)))
+            if len(pending) >= 2 * count + WAITING:
+                yield first()
         while pending:
-            yield pending.popleft().result()
+            yield first()
     finally:
         pool.shutdown(cancel_futures=True)

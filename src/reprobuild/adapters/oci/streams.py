@@ -1,16 +1,21 @@
-"""Small stream parts: a reader over a generator, making ahead, and hashing on the way."""
+"""Small stream parts: memory for pieces, a reader over a generator, making ahead, and hashing."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Semaphore
+from types import TracebackType
+from typing import Self, cast
+
+from reprobuild.adapters.buffers import page_aligned
 
 Piece = bytes | bytearray | memoryview
-"""A part of a stream, which nobody changes once it was handed on."""
+"""A part of a stream, which nobody changes once it was handed on: not before whoever had it last
+gives its memory back (`Memory`), where it has any to give back."""
 
 AHEAD = 4
 """Pieces that are made before they are asked for."""
@@ -19,33 +24,60 @@ BEHIND = 8
 """Pieces that hashing may be behind by."""
 
 
+class Memory:
+    """Room for pieces of one size in bytes, used again when it is given back.
+
+    Fresh memory costs the kernel about as much as copying into it. What never comes back is
+    collected like any other.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._free: list[memoryview] = []
+        self._out: dict[int, memoryview] = {}
+
+    def take(self) -> memoryview:
+        """Room for a piece, with anything in it."""
+        room = self._free.pop() if self._free else page_aligned(self._size)
+        self._out[id(room)] = room  # which keeps it, and so its number
+        return room
+
+    def give_back(self, piece: Piece) -> None:
+        """Frees a piece's room, when it is one of these: nobody reads it, or a part of it, now."""
+        room = self._out.pop(id(piece), None)
+        if room is not None:
+            self._free.append(room)
+
+
 class PieceReader:
     """A file-like reader over pieces of bytes, with sha256 (unless not `hashed`) and size of what
     was read."""
 
     def __init__(self, pieces: Iterator[Piece], *, hashed: bool = True) -> None:
         self._pieces = pieces
-        self._rest = memoryview(b"")
+        self._rest: Piece = b""
         self._hashed = hashed
         self.sha256 = hashlib.sha256()
         self.size = 0
 
     def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes, fewer only at the end; all of them when negative."""
-        parts: list[memoryview] = []
-        have = 0
-        while size < 0 or have < size:
-            if not len(self._rest):
-                piece = next(self._pieces, None)
-                if piece is None:
-                    break
-                self._rest = memoryview(piece)
-                continue  # an empty piece is not the end
-            part = self._rest if size < 0 else self._rest[: size - have]
-            self._rest = self._rest[len(part) :]
-            parts.append(part)
-            have += len(part)
-        data = b"".join(parts)
+        """At most `size` bytes, all of one piece, none only at the end; the whole when negative.
+
+        What is returned stays as it is, also when the piece's memory is used again.
+        """
+        if size < 0:
+            return b"".join(iter(lambda: self.read(2**20), b""))
+        while not self._rest:  # an empty piece is not the end
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._rest = piece
+        if isinstance(self._rest, memoryview) or len(self._rest) > size:
+            whole = memoryview(self._rest)
+            data = bytes(whole[:size])
+            self._rest = whole[size:]
+        else:  # not copied
+            data, self._rest = cast(bytes, self._rest), b""
         if self._hashed:
             self.sha256.update(data)
         self.size += len(data)
@@ -102,23 +134,44 @@ def ahead(pieces: Iterator[Piece], most: int = AHEAD) -> Iterator[Piece]:
         close(pieces)
 
 
-class Measure:
-    """Passes pieces on, keeping sha256 and size. A thread of its own hashes; both figures are whole
-    once the last piece was taken. Nobody may change a piece that was handed on."""
+def passed(pieces: Iterator[Piece], done: Callable[[Piece], None]) -> Iterator[Piece]:
+    """The same pieces; `done` is told of each when the next one is asked for."""
+    for piece in pieces:
+        yield piece
+        done(piece)
 
-    def __init__(self) -> None:
+
+class Measure:
+    """SHA-256 and size of the pieces that are shown to it. A thread of its own hashes, and then
+    tells `done` of each piece; both figures are whole when the `with` ends."""
+
+    def __init__(self, done: Callable[[Piece], None]) -> None:
         self.sha256 = hashlib.sha256()
         self.size = 0
+        self._done = done
+        self._pending: deque[Future[None]] = deque()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="hash")
 
-    def over(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """The same pieces."""
-        pending: deque[Future[None]] = deque()
-        with ThreadPoolExecutor(1, thread_name_prefix="hash") as pool:
-            for piece in pieces:
-                pending.append(pool.submit(self.sha256.update, piece))
-                self.size += len(piece)
-                if len(pending) > BEHIND:
-                    pending.popleft().result()
-                yield piece
-            for one in pending:
-                one.result()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown(cancel_futures=error is not None)
+        while error is None and self._pending:
+            self._pending.popleft().result()
+
+    def show(self, piece: Piece) -> None:
+        """Takes a piece's turn; nobody else reads it any more when `done` is told."""
+        self._pending.append(self._pool.submit(self._hash, piece))
+        self.size += len(piece)
+        if len(self._pending) > BEHIND:
+            self._pending.popleft().result()
+
+    def _hash(self, piece: Piece) -> None:
+        self.sha256.update(piece)
+        self._done(piece)

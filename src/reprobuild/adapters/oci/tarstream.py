@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import BinaryIO
 
-from reprobuild.adapters.oci.streams import Piece
+from reprobuild.adapters.oci.streams import Memory, Piece
 from reprobuild.core import filelist
 from reprobuild.core.digest import Digest
 from reprobuild.core.filelist import after, quote
@@ -31,6 +31,9 @@ PIECE = 2**20
 
 SMALL = 2**16
 """Files up to this size are read at once; larger ones straight into the piece they belong to."""
+
+AT_ONCE = 2**18
+"""How much of a larger file is read at once: so it is hashed while it lies in the core's cache."""
 
 _PADS = tuple(bytes(-size % BLOCK) for size in range(BLOCK))
 """What fills up a block, by the bytes that its last one has."""
@@ -67,65 +70,75 @@ class _Style:
 
 
 class _Cutter:
-    """Cuts what is appended to `parts` into pieces of one size.
+    """Puts what is appended to `parts` into pieces of one size.
 
     Nothing is written to that a piece shows: others may still be at work on the earlier ones.
     """
 
-    __slots__ = ("_full", "parts")
+    __slots__ = ("_at", "_full", "_memory", "_piece", "parts")
 
-    def __init__(self) -> None:
-        self.parts: list[bytes | memoryview] = []
+    def __init__(self, memory: Memory) -> None:
+        self.parts: list[bytes] = []
         """What is in no piece yet; who appends calls `settle` now and then."""
+        self._memory = memory
+        self._piece = memory.take()
+        self._at = 0
         self._full: list[Piece] = []
 
     def settle(self) -> int:
-        """Cuts off what makes whole pieces; the number of bytes that are left."""
-        size = sum(map(len, self.parts))
-        if size >= PIECE:
-            whole = memoryview(b"".join(self.parts))
-            end = size - size % PIECE
-            self._full += [whole[at : at + PIECE] for at in range(0, end, PIECE)]
-            self.parts[:] = [whole[end:]]
-        return size % PIECE
+        """Puts all parts into their places; the number of bytes in the piece that is not full."""
+        data = memoryview(b"".join(self.parts))
+        self.parts.clear()
+        while data:
+            put = min(len(data), PIECE - self._at)
+            self._piece[self._at : self._at + put] = data[:put]
+            self._advance(put)
+            data = data[put:]
+        return self._at
+
+    def _advance(self, count: int) -> None:
+        self._at += count
+        if self._at == PIECE:
+            self._full.append(self._piece)
+            self._piece, self._at = self._memory.take(), 0
 
     def fill(self, size: int, read_into: Callable[[memoryview], int]) -> Iterator[None]:
         """Appends `size` bytes, which `read_into` writes to where they belong, the number of them
-        at a time that it returns; after each time, others have a turn."""
+        at a time that it returns; after each full piece, others have a turn."""
         self.settle()
-        start = b"".join(self.parts)
-        piece, at = bytearray(PIECE), len(start)
-        piece[:at] = start
         while size:
-            count = read_into(memoryview(piece)[at : min(PIECE, at + size)])
-            at += count
+            end = min(PIECE, self._at + size, self._at + AT_ONCE)
+            count = read_into(self._piece[self._at : end])
             size -= count
-            if at == PIECE:
-                self._full.append(piece)
-                piece, at = bytearray(PIECE), 0
-            yield
-        self.parts[:] = [memoryview(piece)[:at]]
+            self._advance(count)
+            if self._full:
+                yield
 
     def take(self) -> list[Piece]:
         """The complete pieces, which are then forgotten."""
         full, self._full = self._full, []
         return full
 
-    def last(self) -> bytes:
+    def last(self) -> memoryview:
         """What is left when all are taken, shorter than a piece."""
-        return b"".join(self.parts)
+        return self._piece[: self._at]
 
 
 def tar_pieces(
-    content: ContentStore, tree: Digest, overrides: Overrides, lines: list[str] | None = None
+    content: ContentStore,
+    tree: Digest,
+    overrides: Overrides,
+    lines: list[str] | None = None,
+    memory: Memory | None = None,
 ) -> Iterator[Piece]:
     """The tar of `tree`: each directory before what it holds, names in order of their bytes.
 
-    Pieces have PIECE bytes, the last one fewer. `lines`, when given, gets the line of every entry
-    (core/filelist.py), its content's SHA-256 included. Raises as reading the store does, and
-    E-STORE-DAMAGED for a file of another size than the tree says.
+    Pieces have PIECE bytes, the last one fewer; they lie in `memory` (of that size), to which they
+    may be given back. `lines`, when given, gets the line of every entry (core/filelist.py), its
+    content's SHA-256 included. Raises as reading the store does, and E-STORE-DAMAGED for a file of
+    another size than the tree says.
     """
-    cutter = _Cutter()
+    cutter = _Cutter(memory or Memory(PIECE))
     parts, read, stated = cutter.parts, content.read_blob, overrides.paths.get
     styles = {
         kind: _Style(kind, Attributes(m, mtime=overrides.mtime)) for kind, m in _MODES.items()
@@ -179,14 +192,14 @@ def tar_pieces(
     parts.append(END)
     cutter.settle()
     yield from cutter.take()
-    if last := cutter.last():
+    if len(last := cutter.last()):
         yield last
 
 
 def _large(
     content: ContentStore, file: File, cutter: _Cutter, hasher: hashlib._Hash | None
 ) -> Iterator[None]:
-    """Puts a file's content; comes up for air after each part."""
+    """Puts a file's content; comes up for air after each piece."""
     with content.open_blob(file.digest) as source:
 
         def read_into(room: memoryview) -> int:

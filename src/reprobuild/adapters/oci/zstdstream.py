@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from reprobuild.adapters.oci.gzipstream import _PROBE, compressed_members
+from reprobuild.adapters.oci.gzipstream import _PROBE, Done, _ignore, compressed_members
 from reprobuild.adapters.oci.streams import Piece
 from reprobuild.errors import ReprobuildError
 
@@ -39,6 +39,8 @@ def check_zstd() -> None:
         )
 
 
-def zstd_stream(pieces: Iterable[Piece], *, threads: int = 0) -> Iterator[Piece]:
+def zstd_stream(
+    pieces: Iterable[Piece], done: Done = _ignore, *, threads: int = 0
+) -> Iterator[Piece]:
     """The zstd frames for `pieces`, in order. `threads` (0: the machine's) moves no byte."""
-    return compressed_members(pieces, _compress, threads=threads)
+    return compressed_members(pieces, _compress, done, threads=threads)
