@@ -17,6 +17,7 @@ from reprobuild.core.digest import Digest
 from reprobuild.core.record import Record
 from reprobuild.core.tree import Tree
 from reprobuild.engine.plan import Deed
+from reprobuild.engine.scheduler import Limits
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import BuildRequest
 
@@ -479,3 +480,28 @@ def test_outputs_are_made_alike_under_any_umask(world: World) -> None:
         finally:
             os.umask(old)
     assert modes == {0o755}
+
+
+def test_the_next_build_begins_while_outputs_are_taken(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = world.source("src", "code\n")
+    a, b = step("a", source), step("b", source)
+    top = glue("top", a, b)
+    began = {name: threading.Event() for name in "ab"}
+
+    def run(request: BuildRequest, out: Path, log: BinaryIO) -> str | None:
+        began[request.label].set()
+        (out / "file").write_text(request.label)
+        return None
+
+    capture = world.store.capture
+
+    def waiting(directory: Path, *, limit: int = 2**62) -> Digest:
+        assert all(event.wait(20) for event in began.values())
+        return capture(directory, limit=limit)
+
+    monkeypatch.setattr(world.store, "capture", waiting)
+    executor = FakeExecutor(behaviour={"a": run, "b": run})
+    world.realize(top, (source, a, b, top), executor, limits=Limits(1, 1, 2**40))
+    assert executor.most == 1

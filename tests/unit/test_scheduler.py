@@ -149,6 +149,92 @@ def test_keep_going_skips_only_what_needs_the_failure() -> None:
     assert set(bench.finished) == {"bad", "good", "fine"}
 
 
+def scheduler_of(names: str, jobs: int, costs: Mapping[str, Cost] | None = None) -> Scheduler:
+    """Nodes that need nothing."""
+    by_node = {node(name): (costs or {}).get(name, Cost()) for name in names}
+    limits = Limits(jobs, 8, 64 * GIB)
+    return Scheduler([*by_node], {}, lambda n: by_node[n], limits, threading.Event())
+
+
+def test_another_job_begins_in_the_place_of_one_that_is_eased() -> None:
+    scheduler = scheduler_of("ab", 1)
+    both = threading.Barrier(2)
+
+    def work(one: Digest) -> None:
+        scheduler.ease(one)
+        both.wait(20)
+
+    outcome = scheduler.run(work)
+    assert (outcome.failed, outcome.skipped) == ({}, [])
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_no_more_are_eased_than_there_are_places(jobs: int) -> None:
+    scheduler = scheduler_of("abcdefghij", jobs)
+    lock, counts = threading.Lock(), {"now": 0, "most": 0}
+
+    def work(one: Digest) -> None:
+        with lock:
+            counts["now"] += 1
+            counts["most"] = max(counts["most"], counts["now"])
+        scheduler.ease(one)
+        scheduler.ease(one)  # once is all that counts
+        threading.Event().wait(0.01)
+        with lock:
+            counts["now"] -= 1
+
+    outcome = scheduler.run(work)
+    assert (outcome.failed, outcome.skipped) == ({}, [])
+    assert counts["most"] == 2 * jobs
+
+
+def test_an_exclusive_job_waits_for_what_is_eased() -> None:
+    # "a" has the larger weight, so it begins
+    scheduler = scheduler_of("ab", 2, {"b": Cost(exclusive=True)})
+    scheduler.weight = lambda one: 2 if one == node("a") else 1
+    done: list[Digest] = []
+
+    def work(one: Digest) -> None:
+        scheduler.ease(one)
+        threading.Event().wait(0.05)
+        assert one == node("a") or done == [node("a")]
+        done.append(one)
+
+    outcome = scheduler.run(work)
+    assert (outcome.failed, outcome.skipped) == ({}, [])
+
+
+def test_an_eased_job_may_still_fail() -> None:
+    scheduler = scheduler_of("abc", 1)
+
+    def work(one: Digest) -> None:
+        scheduler.ease(one)
+        raise ValueError(one.hex)
+
+    outcome = scheduler.run(work)
+    assert outcome.failed
+    assert len(outcome.failed) + len(outcome.skipped) == 3
+    scheduler.ease(node("a"))  # nothing runs any more
+
+
+def test_what_fails_between_two_jobs_is_raised() -> None:
+    scheduler = scheduler_of("ab", 1)
+    cost = scheduler.cost
+    asked: list[Digest] = []
+
+    def once(one: Digest) -> Cost:
+        if one not in asked:
+            asked.append(one)
+        if len(asked) > 1:
+            raise ZeroDivisionError
+        return cost(one)
+
+    scheduler.cost = once
+    with pytest.raises(ZeroDivisionError):
+        scheduler.run(lambda _: None)
+    assert scheduler.cancel.is_set()
+
+
 def test_cancelled_runs_nothing_more() -> None:
     bench = Bench({"a": (), "b": ("a",)})
     bench.cancel.set()

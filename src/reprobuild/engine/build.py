@@ -69,9 +69,17 @@ class Builder:
         return self.builtins[name]
 
     def build(
-        self, derivation: Derivation, action: Digest, inputs: Mapping[str, InputContent]
+        self,
+        derivation: Derivation,
+        action: Digest,
+        inputs: Mapping[str, InputContent],
+        over: Callable[[], None] = lambda: None,
     ) -> Record:
-        """Makes it and describes how; content is stored but not yet on record."""
+        """Makes it and describes how; content is stored but not yet on record.
+
+        `over` is called when a build in the sandbox has ended well, and only its outputs are left
+        to be taken.
+        """
         started = time.monotonic()
         if derivation.fixed is not None:
             tree = derivation.fixed.tree
@@ -80,7 +88,7 @@ class Builder:
             outputs: Mapping[str, Digest] = {"out": tree}
             isolation, memory, log, unenforced = Isolation.FULL, 0, "", ()
         elif derivation.builder == SANDBOX:
-            return self._run(derivation, action, inputs)
+            return self._run(derivation, action, inputs, over)
         else:
             trees = {name: entry.digest for name, entry in inputs.items()}
             builtin = self._builtin(derivation)
@@ -132,7 +140,11 @@ class Builder:
         )
 
     def _run(
-        self, derivation: Derivation, action: Digest, inputs: Mapping[str, InputContent]
+        self,
+        derivation: Derivation,
+        action: Digest,
+        inputs: Mapping[str, InputContent],
+        over: Callable[[], None],
     ) -> Record:
         with _making("a work directory", self.work):
             workdir = Path(
@@ -158,6 +170,7 @@ class Builder:
                     kept=kept,
                     unenforced=outcome.unenforced,
                 )
+            over()
             outputs: dict[str, Digest] = {}
             for name in derivation.outputs:
                 path = outcome.outputs.get(name)

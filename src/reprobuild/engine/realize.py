@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from reprobuild.core.derivation import Derivation, InputContent, Isolation
 from reprobuild.core.digest import Digest
@@ -146,6 +147,7 @@ class Realizer:
             lane=run.lane(past, wishes.limits),
             here=run.here,
         )
+        run.ease = scheduler.ease
         with self.builder.executor.batch(), run.commits:
             outcome = scheduler.run(run.step)
         if outcome.failed:
@@ -197,6 +199,8 @@ class _Run:
     wishes: Wishes
     commits: Committer
     result: Realized = field(default_factory=Realized)
+    ease: Callable[[Digest], None] = lambda _: None
+    """Told of a build that is over but for its outputs."""
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _alone: set[Digest] = field(default_factory=set)
     _home: set[Digest] = field(default_factory=set)
@@ -306,7 +310,7 @@ class _Run:
                 fresh = self._forget(derivation, checked)
                 record, cached = away.build(derivation, action, inputs, expected_ms, fresh=fresh)
             else:
-                record = realizer.builder.build(alone, action, inputs)
+                record = realizer.builder.build(alone, action, inputs, partial(self.ease, drv))
             if not cached:
                 remember(realizer.history, record, derivation, inputs)
             if note:

@@ -1,17 +1,19 @@
 """Runs a graph of jobs with limits on jobs, cores and memory.
 
-Each node is waiting, ready, running, done, failed or skipped, and moves only in `_finish` and
-`_start`. A job that alone is larger than a limit runs, but alone.
+Each node is waiting, ready, running, eased, done, failed or skipped, and moves only in `startable`,
+`ease` and `finish`. A job that alone is larger than a limit runs, but alone.
+
+A thread that has ended a job looks itself for what may begin now: threads hand one another as
+little as they can, for each time another one is woken both contend for the interpreter.
 """
 
 from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 
 from reprobuild.core.digest import Digest
 
@@ -81,44 +83,101 @@ class Scheduler:
     here: Callable[[Digest], bool] = lambda _: True
     """Whether a job may run on this machine; else it waits for the lane."""
 
+    _crew: _Crew | None = field(default=None, init=False, repr=False)
+
     def run(self, work: Callable[[Digest], None]) -> Outcome:
         """Runs `work` once for each node, in some allowed order.
 
         `work` runs in a thread; what it raises is the node's failure. KeyboardInterrupt in the
         caller's thread sets `cancel`, waits for running jobs, and is raised again.
         """
-        state = _State(self)
-        jobs = _Jobs(self.cancel)
-        done: SimpleQueue[Future[None]] = SimpleQueue()
-        threads = max(1, self.limits.jobs) + (self.lane.most if self.lane is not None else 0)
+        away = self.lane.most if self.lane is not None else 0
+        threads = 2 * max(1, self.limits.jobs) + away
         with ThreadPoolExecutor(threads, "build") as pool:
+            self._crew = crew = _Crew(self, work, pool)
             try:
-                while True:
-                    for node in state.startable():
-                        away = self.lane is not None and node in state.away
-                        does = self.lane.work if self.lane is not None and away else work
-                        future = pool.submit(jobs.run, does, node)
-                        state.running[future] = node
-                        future.add_done_callback(done.put)
-                    if not state.running:
-                        break
-                    for future in _some(done, 0.5):
-                        state.finish(future)
+                crew.follow()
             except BaseException:
                 self.cancel.set()
-                jobs.wait()
+                crew.jobs.wait()
                 raise
-        return state.result()
+        return crew.state.result()
+
+    def ease(self, node: Digest) -> None:
+        """Said by a job's thread, once: what is left to do is little, and another job may begin in
+        its place. As many jobs as there are places may be so at a time; for one more this does
+        nothing."""
+        if self._crew is not None:
+            self._crew.ease(node)
 
 
-def _some(queue: SimpleQueue[Future[None]], seconds: float) -> Iterator[Future[None]]:
-    """What is in a queue; waits for the first, but no longer than `seconds`."""
-    try:
-        yield queue.get(timeout=seconds)
-        while True:
-            yield queue.get_nowait()
-    except Empty:
-        return
+_EVERY_SECONDS = 0.5
+"""How often it is asked again what may begin: free memory and a lane's slots move by themselves."""
+
+
+class _Kept:
+    """Keeps what its body raises, for another thread: what a Future does, without its lock."""
+
+    error: BaseException | None = None
+
+    def __enter__(self) -> _Kept:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self.error = error
+        return True
+
+
+class _Crew:
+    """The threads of one run, and what they share."""
+
+    def __init__(
+        self, scheduler: Scheduler, work: Callable[[Digest], None], pool: ThreadPoolExecutor
+    ) -> None:
+        self.state = _State(scheduler)
+        self.jobs = _Jobs(scheduler.cancel)
+        self._scheduler = scheduler
+        self._work = work
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._over = threading.Condition(self._lock)
+        self._problem: BaseException | None = None
+
+    def follow(self) -> None:
+        """Begins, and returns when nothing runs and nothing can begin any more."""
+        with self._lock:
+            self._begin()
+            while self.state.running and self._problem is None:
+                if not self._over.wait(_EVERY_SECONDS):
+                    self._begin()
+        if self._problem is not None:
+            raise self._problem
+
+    def _begin(self) -> None:
+        for node in self.state.startable():
+            lane = self._scheduler.lane
+            does = lane.work if lane is not None and node in self.state.away else self._work
+            self.state.running.add(node)
+            self._pool.submit(self._do, does, node)
+
+    def _do(self, does: Callable[[Digest], None], node: Digest) -> None:
+        with _Kept() as kept:
+            self.jobs.run(does, node)
+        self._move(lambda: self.state.finish(node, kept.error))
+
+    def ease(self, node: Digest) -> None:
+        """`Scheduler.ease`."""
+        self._move(lambda: self.state.ease(node))
+
+    def _move(self, change: Callable[[], None]) -> None:
+        with self._lock:
+            with _Kept() as kept:
+                change()
+                if self._problem is None:
+                    self._begin()
+            self._problem = self._problem or kept.error
+            if self._problem is not None or not self.state.running:
+                self._over.notify_all()
 
 
 class _Jobs:
@@ -174,7 +233,8 @@ class _State:
         for node, needs in self._waiting.items():
             if not needs:
                 self._push(node)
-        self.running: dict[Future[None], Digest] = {}
+        self.running: set[Digest] = set()
+        self._eased: set[Digest] = set()
         self._outcome = Outcome()
         self._settled: set[Digest] = set()
 
@@ -203,13 +263,15 @@ class _State:
         if scheduler.cancel.is_set() or (self._outcome.failed and not scheduler.keep_going):
             return []
         costs = [scheduler.cost(node) for node in self._here]
+        busy = len(costs)
+        costs += [Cost(cores=0) for _ in self._eased]
         lane = scheduler.lane
         slots = lane.slots() if lane is not None else 0
         free = slots - len(self.away)
         started: list[Digest] = []
         kept: list[tuple[list[_Item], _Item]] = []
         while True:
-            here = len(costs) < limits.jobs
+            here = busy < limits.jobs
             open_ = {id(h): h for h in self._heaps(free > 0, here, nobody=not slots) if h}
             if not open_:
                 break
@@ -229,6 +291,7 @@ class _State:
                 kept.append((heap, item))
                 continue
             costs.append(cost)
+            busy += 1
             self._here.add(item[2])
             started.append(item[2])
         for heap, item in kept:
@@ -246,12 +309,18 @@ class _State:
             heaps.append(self._only_here)
         return heaps
 
-    def finish(self, future: Future[None]) -> None:
+    def ease(self, node: Digest) -> None:
+        """Frees the place of a job that is nearly done."""
+        if node in self._here and len(self._eased) < max(1, self._scheduler.limits.jobs):
+            self._here.discard(node)
+            self._eased.add(node)
+
+    def finish(self, node: Digest, error: BaseException | None) -> None:
         """Settles a job and frees what waited for it."""
-        node = self.running.pop(future)
+        self.running.discard(node)
         self.away.discard(node)
         self._here.discard(node)
-        error = future.exception()
+        self._eased.discard(node)
         if error is not None and self._scheduler.again(node, error):
             self._push(node)
             return
