@@ -319,10 +319,15 @@ def test_members_of_nothing() -> None:
 
 def test_a_compressor_with_other_bytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     check_compressor()
-    monkeypatch.setattr(gzipstream, "_PROBE", b"another input stands for another compressor")
+    monkeypatch.setattr(gzipstream, "known_text", lambda: b"stands for another compressor")
     with pytest.raises(ReprobuildError) as error:
         check_compressor()
     assert error.value.code == "E-COMPRESSOR"
+    for many in (0, 1, 100):
+        stream = gzip_stream((bytes(MEMBER) for _ in range(many)), 1)
+        with pytest.raises(ReprobuildError) as error:
+            next(stream)
+        assert error.value.code == "E-COMPRESSOR"
 
 
 def test_an_error_while_compressing_comes_out() -> None:
@@ -389,7 +394,9 @@ def test_memory_comes_back_when_all_have_read_it() -> None:
         memory.give_back(piece)
 
     with Measure(done) as measure:
-        packed = list(compressed_members(pieces(), compress, measure.show, threads=3))
+        packed = list(
+            compressed_members(pieces(), compress, measure.show, check=check_compressor, threads=3)
+        )
     expected = [bytes([n]) * MEMBER for n in range(100)]
     assert packed == [hashlib.sha256(piece).digest() for piece in expected]
     assert measure.size == 100 * MEMBER

@@ -32,10 +32,10 @@ from reprobuild.adapters.builders.below import (
 from reprobuild.adapters.builders.globs import Selection
 from reprobuild.adapters.builders.params import Params, numbered
 from reprobuild.adapters.builders.placement import Placement
-from reprobuild.adapters.oci.gzipstream import check_compressor, gzip_stream
+from reprobuild.adapters.oci.gzipstream import gzip_stream
 from reprobuild.adapters.oci.streams import Measure, Memory, PieceReader, ahead, close, passed
 from reprobuild.adapters.oci.tarstream import PIECE, Overrides, tar_pieces
-from reprobuild.adapters.oci.zstdstream import check_zstd, zstd_stream
+from reprobuild.adapters.oci.zstdstream import zstd_stream
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value, encode
 from reprobuild.core.image import LAYER, LAYER_GZIP, LAYER_ZSTD
@@ -204,10 +204,8 @@ def pack(
     tar = ahead(tar_pieces(content, tree, overrides, lines, memory))
     with Measure(memory.give_back) as measure:
         if compression == "gzip":
-            check_compressor()
             pieces = gzip_stream(tar, level, measure.show)
         elif compression == "zstd":
-            check_zstd()
             pieces = zstd_stream(tar, measure.show)
         else:
             pieces = passed(tar, measure.show)

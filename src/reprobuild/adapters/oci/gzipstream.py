@@ -10,13 +10,18 @@ import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from reprobuild.adapters.oci.streams import Piece
+from reprobuild.adapters.oci.workers import Call, Workers
 from reprobuild.errors import ReprobuildError
 
 MEMBER = 2**20
 """Uncompressed bytes of each gzip member but the last."""
+
+WAITING = 24
+"""Members that wait to be compressed, above two for each thread: so much work is at hand while
+their maker goes through small files, or who takes them writes or waits for the disk."""
 
 Done = Callable[[Piece], None]
 
@@ -25,20 +30,20 @@ def _ignore(piece: Piece) -> None:
     """For whose pieces are not used again."""
 
 
-WAITING = 24
-"""Members that wait to be compressed, above two for each thread: so much work is at hand while
-their maker goes through small files, or who takes them writes or waits for the disk."""
-
-_WORDS = [hashlib.sha256(b"%d" % n).digest() for n in range(1000)]
-_PROBE = b"".join(_WORDS[n // 3] * (n % 5) for n in range(3000))
 _PROBE_SHA256 = "867739ed0e520655191c30ce37207fc42ecd2ad28dea2e3eab60bea7badfee77"
+
+
+def known_text() -> bytes:
+    """What compressors are asked to compress before they are used."""
+    words = [hashlib.sha256(b"%d" % n).digest() for n in range(1000)]
+    return b"".join(words[n // 3] * (n % 5) for n in range(3000))
 
 
 def check_compressor() -> None:
     """Raises E-COMPRESSOR unless the library gives, here, the bytes that are promised."""
     import deflate
 
-    got = hashlib.sha256(deflate.gzip_compress(_PROBE, 6)).hexdigest()
+    got = hashlib.sha256(deflate.gzip_compress(known_text(), 6)).hexdigest()
     if got != _PROBE_SHA256:
         raise ReprobuildError(
             "E-COMPRESSOR",
@@ -66,11 +71,18 @@ def members(pieces: Iterable[Piece]) -> Iterator[Piece]:
 def gzip_stream(
     pieces: Iterable[Piece], level: int, done: Done = _ignore, *, threads: int = 0
 ) -> Iterator[Piece]:
-    """The gzip members for `pieces`, in order. `threads` (0: the machine's) moves no byte."""
+    """The gzip members for `pieces`, in order. `threads` (0: the machine's) moves no byte.
+
+    Raises E-COMPRESSOR instead of the first one, as `check_compressor`.
+    """
     import deflate
 
     return compressed_members(
-        pieces, lambda member: deflate.gzip_compress(member, level), done, threads=threads
+        pieces,
+        lambda member: deflate.gzip_compress(member, level),
+        done,
+        check=check_compressor,
+        threads=threads,
     )
 
 
@@ -79,28 +91,34 @@ def compressed_members(
     compress: Callable[[Piece], Piece],
     done: Done = _ignore,
     *,
+    check: Callable[[], None],
     threads: int = 0,
 ) -> Iterator[Piece]:
     """What `compress` makes of each MEMBER bytes of `pieces`, in order, on several cores.
 
-    `done` is told of each member, in order, when it is compressed and not read any more.
+    `done` is told of each member, in order, when it is compressed and not read any more. Nothing
+    comes out unless `check` returns, which is called beside the rest.
     """
     count = threads or min(8, len(os.sched_getaffinity(0)))
-    pending: deque[tuple[Piece, Future[Piece]]] = deque()
-    pool = ThreadPoolExecutor(count, thread_name_prefix="compress")
+    pending: deque[tuple[Piece, Call[Piece]]] = deque()
 
     def first() -> Piece:
-        member, future = pending.popleft()
-        compressed = future.result()
+        member, call = pending.popleft()
+        compressed = call.result()
         done(member)
         return compressed
 
-    try:
+    with Workers(count, "compress") as workers:
+        checked: Call[None] | None = workers.do(check)
         for member in members(pieces):
-            pending.append((member, pool.submit(compress, member)))
-            if len(pending) >= 2 * count + WAITING:
-                yield first()
+            pending.append((member, workers.do(partial(compress, member))))
+            if len(pending) < 2 * count + WAITING:
+                continue
+            if checked is not None:
+                checked.result()
+                checked = None
+            yield first()
+        if checked is not None:
+            checked.result()
         while pending:
             yield first()
-    finally:
-        pool.shutdown(cancel_futures=True)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from _queue import SimpleQueue  # queue imports more than this
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
 from threading import Semaphore
 from types import TracebackType
 from typing import Self, cast
 
 from reprobuild.adapters.buffers import page_aligned
+from reprobuild.adapters.oci.workers import Call, Workers
 
 Piece = bytes | bytearray | memoryview
 """A part of a stream, which nobody changes once it was handed on: not before whoever had it last
@@ -120,13 +120,13 @@ def ahead(pieces: Iterator[Piece], most: int = AHEAD) -> Iterator[Piece]:
             made.put(None)
 
     try:
-        with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
-            maker = pool.submit(work)
+        with Workers(1, "ahead") as maker:
+            making = maker.do(work)
             try:
                 while (piece := made.get()) is not None:
                     room.release()
                     yield piece
-                maker.result()
+                making.result()
             finally:
                 stopped = True
                 room.release()
@@ -149,8 +149,8 @@ class Measure:
         self.sha256 = hashlib.sha256()
         self.size = 0
         self._done = done
-        self._pending: deque[Future[None]] = deque()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="hash")
+        self._pending: deque[Call[None]] = deque()
+        self._hasher = Workers(1, "hash")
 
     def __enter__(self) -> Self:
         return self
@@ -161,13 +161,13 @@ class Measure:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._pool.shutdown(cancel_futures=error is not None)
-        while error is None and self._pending:
-            self._pending.popleft().result()
+        with self._hasher:
+            while error is None and self._pending:
+                self._pending.popleft().result()
 
     def show(self, piece: Piece) -> None:
         """Takes a piece's turn; nobody else reads it any more when `done` is told."""
-        self._pending.append(self._pool.submit(self._hash, piece))
+        self._pending.append(self._hasher.do(lambda: self._hash(piece)))
         self.size += len(piece)
         if len(self._pending) > BEHIND:
             self._pending.popleft().result()

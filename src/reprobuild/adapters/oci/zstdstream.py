@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from reprobuild.adapters.oci.gzipstream import _PROBE, Done, _ignore, compressed_members
+from reprobuild.adapters.oci.gzipstream import Done, _ignore, compressed_members, known_text
 from reprobuild.adapters.oci.streams import Piece
 from reprobuild.errors import ReprobuildError
 
@@ -27,7 +27,7 @@ def _compress(member: Piece) -> bytes:
 
 def check_zstd() -> None:
     """Raises E-COMPRESSOR unless the library gives, here, the bytes that are promised."""
-    got = hashlib.sha256(_compress(_PROBE)).hexdigest()
+    got = hashlib.sha256(_compress(known_text())).hexdigest()
     if got != _PROBE_SHA256:
         import zstandard
 
@@ -42,5 +42,8 @@ def check_zstd() -> None:
 def zstd_stream(
     pieces: Iterable[Piece], done: Done = _ignore, *, threads: int = 0
 ) -> Iterator[Piece]:
-    """The zstd frames for `pieces`, in order. `threads` (0: the machine's) moves no byte."""
-    return compressed_members(pieces, _compress, done, threads=threads)
+    """The zstd frames for `pieces`, in order. `threads` (0: the machine's) moves no byte.
+
+    Raises E-COMPRESSOR instead of the first one, as `check_zstd`.
+    """
+    return compressed_members(pieces, _compress, done, check=check_zstd, threads=threads)
