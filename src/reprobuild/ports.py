@@ -10,13 +10,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from reprobuild.core.derivation import FixedOutput, Hints, Isolation
-from reprobuild.core.digest import Digest
-from reprobuild.core.encoding import Value
-from reprobuild.core.record import Record
-from reprobuild.core.tree import File, Tree
+if TYPE_CHECKING:  # who only makes a layer, or hashes, waits for none of these
+    from reprobuild.core.derivation import FixedOutput, Hints, Isolation
+    from reprobuild.core.digest import Digest
+    from reprobuild.core.encoding import Value
+    from reprobuild.core.record import Record
+    from reprobuild.core.tree import File, Tree
+
+
+def _no_hints() -> Hints:
+    from reprobuild.core.derivation import Hints
+
+    return Hints()
 
 
 class ContentReader(Protocol):
@@ -170,7 +177,7 @@ class BuildRequest:
     mounts: tuple[Mount, ...]
     outputs: tuple[str, ...]
     workdir: Path
-    hints: Hints = field(default_factory=Hints)
+    hints: Hints = field(default_factory=_no_hints)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from _queue import Empty, SimpleQueue  # queue imports more than this
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
@@ -27,15 +28,24 @@ class Call(Generic[T]):
         self._ended.acquire()
 
     def make(self) -> None:
-        """Makes the call; whatever it raises is kept."""
+        """Makes the call. What it raises is raised where it is waited for, not here."""
         call, self._call = self._call, None
         assert call is not None
-        try:
+        with self:
             self._got.append(call())
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the result gets it
-            self._error = error
-        finally:
-            self._ended.release()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        self._error = error
+        self._ended.release()
+        return True
 
     def result(self) -> T:
         """Waits for what the call returns, which is handed out once; raises what it raised."""
