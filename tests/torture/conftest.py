@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--full", action="store_true", help="all points and full lengths, not a sample")
     group.addoption("--actions", metavar="N", default="100000", help="of the soak, with --full")
     group.addoption("--kills", metavar="N", default="1000", help="of the command, with --full")
+    group.addoption("--seed", metavar="N", default="20260101", help="of the moments of these kills")
     group.addoption("--write", metavar="FILE", help="the page that takes the table of counts")
 
 

@@ -18,7 +18,6 @@ from torture.conftest import Tally
 pytestmark = needs_sandbox
 
 SAMPLE = 4
-SEED = 20260101
 PATIENCE = 900
 
 WORK = (
@@ -78,7 +77,7 @@ def test_the_command_is_killed_at_random(
     locked: Demo, full: bool, tally: Tally, pytestconfig: pytest.Config
 ) -> None:
     kills = int(pytestconfig.getoption("--kills")) if full else SAMPLE
-    source = random.Random(SEED)
+    source = random.Random(int(pytestconfig.getoption("--seed", default="20260101")))
     locked.run("realize")
     locked.run("export", "demo", "-o", "bundle", "--sources", cwd=locked.path, timeout=PATIENCE)
     locked.run("key", "generate")
