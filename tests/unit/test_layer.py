@@ -393,10 +393,10 @@ def test_memory_comes_back_when_all_have_read_it() -> None:
         log.append(("free", piece[0]))
         memory.give_back(piece)
 
-    with Measure(done) as measure:
-        packed = list(
-            compressed_members(pieces(), compress, measure.show, check=check_compressor, threads=3)
-        )
+    measure = Measure(done)
+    packed = list(
+        compressed_members(pieces(), compress, measure.show, check=check_compressor, threads=3)
+    )
     expected = [bytes([n]) * MEMBER for n in range(100)]
     assert packed == [hashlib.sha256(piece).digest() for piece in expected]
     assert measure.size == 100 * MEMBER

@@ -202,19 +202,19 @@ def pack(
     packed = compression != "none"
     memory = Memory(PIECE)
     tar = ahead(tar_pieces(content, tree, overrides, lines, memory))
-    with Measure(memory.give_back) as measure:
-        if compression == "gzip":
-            pieces = gzip_stream(tar, level, measure.show)
-        elif compression == "zstd":
-            pieces = zstd_stream(tar, measure.show)
-        else:
-            pieces = passed(tar, measure.show)
-        reader = PieceReader(pieces, hashed=packed)
-        try:
-            blob = content.add_blob(cast(BinaryIO, reader))
-        finally:
-            reader.close()
-            close(tar)  # the thread that reads the store ends here, whatever still holds the rest
+    measure = Measure(memory.give_back)
+    if compression == "gzip":
+        pieces = gzip_stream(tar, level, measure.show)
+    elif compression == "zstd":
+        pieces = zstd_stream(tar, measure.show)
+    else:
+        pieces = passed(tar, measure.show)
+    reader = PieceReader(pieces, hashed=packed)
+    try:
+        blob = content.add_blob(cast(BinaryIO, reader))
+    finally:
+        reader.close()
+        close(tar)  # the thread that reads the store ends here, whatever still holds the rest
     document: dict[str, Value] = {
         "diff_id": measure.sha256.hexdigest(),
         "digest": (reader if packed else measure).sha256.hexdigest(),

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from _queue import SimpleQueue  # queue imports more than this
-from collections import deque
 from collections.abc import Callable, Iterator
 from threading import Semaphore
-from types import TracebackType
-from typing import Self, cast
+from typing import cast
 
 from reprobuild.adapters.buffers import page_aligned
-from reprobuild.adapters.oci.workers import Call, Workers
+from reprobuild.adapters.oci.workers import Workers
 
 Piece = bytes | bytearray | memoryview
 """A part of a stream, which nobody changes once it was handed on: not before whoever had it last
@@ -19,9 +17,6 @@ gives its memory back (`Memory`), where it has any to give back."""
 
 AHEAD = 4
 """Pieces that are made before they are asked for."""
-
-BEHIND = 8
-"""Pieces that hashing may be behind by."""
 
 
 class Memory:
@@ -142,36 +137,15 @@ def passed(pieces: Iterator[Piece], done: Callable[[Piece], None]) -> Iterator[P
 
 
 class Measure:
-    """SHA-256 and size of the pieces that are shown to it. A thread of its own hashes, and then
-    tells `done` of each piece; both figures are whole when the `with` ends."""
+    """SHA-256 and size of the pieces that are shown to it; `done` is then told of each."""
 
     def __init__(self, done: Callable[[Piece], None]) -> None:
         self.sha256 = hashlib.sha256()
         self.size = 0
         self._done = done
-        self._pending: deque[Call[None]] = deque()
-        self._hasher = Workers(1, "hash")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._hasher:
-            while error is None and self._pending:
-                self._pending.popleft().result()
 
     def show(self, piece: Piece) -> None:
         """Takes a piece's turn; nobody else reads it any more when `done` is told."""
-        self._pending.append(self._hasher.do(lambda: self._hash(piece)))
-        self.size += len(piece)
-        if len(self._pending) > BEHIND:
-            self._pending.popleft().result()
-
-    def _hash(self, piece: Piece) -> None:
         self.sha256.update(piece)
+        self.size += len(piece)
         self._done(piece)
