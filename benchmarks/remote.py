@@ -5,7 +5,8 @@ and two nodes say what the way there costs, and that work is spread; more machin
 it faster, this can not. All places of a round come in turns, each with a fresh cluster; builds
 begin with an empty store, and their recipes are their own, so that nothing is remembered.
 
-    benchmarks/remote.py [--rounds N] [--keep FILE] [trivial] [medium] [change] [kernels]
+    benchmarks/remote.py [--rounds N] [--places 1x1,1x2,2x1] [--keep FILE]
+                         [trivial] [medium] [change] [kernels]
 
 * trivial – 1,000 builds that do next to nothing: what an action costs on its way;
 * medium – 50 builds of a second or two: how work spreads;
@@ -13,9 +14,10 @@ begin with an empty store, and their recipes are their own, so that nothing is r
 * kernels – the closure of `--installable` of a project that was realized already is built again,
   here and there (`--check=closure`); what comes out is compared to the records.
 
-Without words all but the kernels. `--keep FILE` adds the rounds to what the file has and prints all
-of them together, so that a part may be run one round at a time. Needs the extra `remote`,
-bubblewrap and busybox-static.
+Without words all but the kernels. A round has this machine alone and each of the places: so many
+nodes times so many actions at once. `--keep FILE` adds the rounds to what the file has and prints
+all of them together, so that a part may be run a round, and a place, at a time; ratios are of one
+round. Needs the extra `remote`, bubblewrap and busybox-static.
 """
 
 from __future__ import annotations
@@ -57,11 +59,10 @@ from reprobuild.ports import NullReporter
 BUSYBOX = Path("/bin/busybox")
 JOBS = 2
 TRIVIAL = "echo {word} > /out/out/file"
-PLACES = (
-    # (name, nodes, actions at once on each)
-    ("here", 0, 0), ("one node, 1 job", 1, 1), ("one node, 2 jobs", 1, 2),
-    ("two nodes, 1 each", 2, 1),
-)  # fmt: skip
+HERE = "here"
+PLACES = {HERE: (0, 0), "1x1": (1, 1), "1x2": (1, 2), "2x1": (2, 1)}
+"""Nodes, and actions at once on each."""
+
 MEDIUM = "dd if=/dev/zero bs=1M count=400 2>/dev/null | sha256sum > /out/out/file; echo {word}"
 
 
@@ -175,19 +176,15 @@ class Rounds:
 
     def __init__(self, work: str, count: int, keep: Path | None) -> None:
         self.work, self.count, self._keep = work, count, keep
-        self.runs: dict[str, list[Took]] = {}
+        self._rounds: list[dict[str, Took]] = []
         for line in keep.read_text("utf-8").splitlines() if keep and keep.exists() else ():
             kept = json.loads(line)
             if (kept["work"], kept["count"]) == (work, count):
-                self._add({name: Took(**took) for name, took in kept["took"].items()})
-
-    def _add(self, took: dict[str, Took]) -> None:
-        for name, one in took.items():
-            self.runs.setdefault(name, []).append(one)
+                self._rounds.append({name: Took(**took) for name, took in kept["took"].items()})
 
     def add(self, took: dict[str, Took]) -> None:
         """A whole round: every place once."""
-        self._add(took)
+        self._rounds.append(took)
         if self._keep is not None:
             text = {name: asdict(one) for name, one in took.items()}
             with self._keep.open("a", encoding="utf-8") as file:
@@ -195,14 +192,17 @@ class Rounds:
 
     def print(self) -> None:
         """Medians, what each action costs more than here, ratios of a round with their range."""
-        here = self.runs["here"]
-        base = statistics.median(t.wall for t in here)
-        for name, took in self.runs.items():
+        base = statistics.median(round_[HERE].wall for round_ in self._rounds)
+        for name in PLACES:
+            rounds = [round_ for round_ in self._rounds if name in round_]
+            if not rounds:
+                continue
+            took = [round_[name] for round_ in rounds]
             wall = statistics.median(t.wall for t in took)
-            ratios = [a.wall / b.wall for a, b in zip(took, here, strict=True)]
+            ratios = [round_[name].wall / round_[HERE].wall for round_ in rounds]
             extra = (wall - base) / self.count * 1000
             print(
-                f"{self.work:<10} {self.count:>5} {name:<18} {wall:8.2f} s"
+                f"{self.work:<10} {self.count:>5} {name:<5} {wall:8.2f} s"
                 f" {wall / self.count * 1000:8.1f} ms each {extra:+8.1f} ms"
                 f"  ×{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f},"
                 f" {len(took)} rounds)  client cpu"
@@ -216,7 +216,7 @@ def scaling(work: str, count: int, pattern: str, options: argparse.Namespace) ->
     rounds = Rounds(work, count, options.keep)
     for number in range(options.rounds):
         took = {}
-        for name, nodes, jobs in PLACES:
+        for name, (nodes, jobs) in options.places.items():
             word = f"{work}-{number}-{name}-{os.getpid()}-{time.time_ns()}"
             with cluster(nodes, jobs) as place:
                 took[name] = timed(place, jobs, count, pattern, word)
@@ -268,7 +268,7 @@ def change(files: int, size: int) -> None:
 
 
 def kernels(options: argparse.Namespace) -> None:
-    """The closure of an installable again, in every place but the slowest."""
+    """The closure of an installable again, in every place."""
     directory, _, name = options.installable.rpartition("#")
     command = [sys.executable, "-m", "reprobuild", "-C", directory or ".", "--quiet", "--json"]
     done = _checked([*command, "realize", name, "--dry-run", "--check=closure"])
@@ -276,9 +276,7 @@ def kernels(options: argparse.Namespace) -> None:
     rounds = Rounds("kernels", count, options.keep)
     for _ in range(options.rounds):
         took = {}
-        for place, nodes, jobs in PLACES:
-            if (nodes, jobs) == (1, 1):
-                continue
+        for place, (nodes, jobs) in options.places.items():
             with cluster(nodes, jobs) as address:
                 more = ["--remote", address, "--no-local"] if nodes else []
                 before, cpu = time.monotonic(), _cpu()
@@ -296,6 +294,14 @@ def _checked(command: list[str]) -> Any:
     return json.loads(done.stdout)
 
 
+def places(text: str) -> dict[str, tuple[int, int]]:
+    """This machine, and the places of a list."""
+    names = dict.fromkeys((HERE, *text.split(",")))
+    if unknown := [name for name in names if name not in PLACES]:
+        raise argparse.ArgumentTypeError(f"there is no place {unknown[0]!r}")
+    return {name: PLACES[name] for name in names}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", default=["trivial", "medium", "change"])
@@ -303,6 +309,7 @@ def main() -> None:
     parser.add_argument("--medium", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--files", type=int, default=1000)
+    parser.add_argument("--places", type=places, default=PLACES, metavar="NxJ[,…]")
     parser.add_argument("--keep", type=Path, metavar="FILE")
     parser.add_argument("--installable", default="quickstart.flashinfer", metavar="DIR#NAME")
     options = parser.parse_args()
