@@ -32,9 +32,6 @@ PIECE = 2**20
 SMALL = 2**16
 """Files up to this size are read at once; larger ones straight into the piece they belong to."""
 
-AT_ONCE = 2**18
-"""How much of a larger file is read at once: so it is hashed while it lies in the core's cache."""
-
 _PADS = tuple(bytes(-size % BLOCK) for size in range(BLOCK))
 """What fills up a block, by the bytes that its last one has."""
 
@@ -107,7 +104,7 @@ class _Cutter:
         at a time that it returns; after each full piece, others have a turn."""
         self.settle()
         while size:
-            end = min(PIECE, self._at + size, self._at + AT_ONCE)
+            end = min(PIECE, self._at + size)
             count = read_into(self._piece[self._at : end])
             size -= count
             self._advance(count)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from reprobuild.adapters.oci.gzipstream import Done, _ignore, compressed_members, known_text
 from reprobuild.adapters.oci.streams import Piece
@@ -25,6 +26,7 @@ def _compress(member: Piece) -> bytes:
     return compressor.compress(member)
 
 
+@cache
 def check_zstd() -> None:
     """Raises E-COMPRESSOR unless the library gives, here, the bytes that are promised."""
     got = hashlib.sha256(_compress(known_text())).hexdigest()
