@@ -119,6 +119,7 @@ class Who:
         cancel: threading.Event | None = None,
         after: Callable[[Path], object] | None = None,
         log: BinaryIO | None = None,
+        directories: tuple[str, ...] = (),
         **options: Any,
     ) -> Ran:
         """Runs a shell command (or an argv) in a sandbox whose root is the host's /usr."""
@@ -137,6 +138,7 @@ class Who:
                 outputs=("out",),
                 workdir=work,
                 hints=hints or Hints(),
+                directories=directories,
             )
             try:
                 outcome = executor.run(request, log or buffer, cancel or threading.Event())

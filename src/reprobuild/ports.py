@@ -167,7 +167,8 @@ class BuildRequest:
 
     `mounts` includes the root file system at "/". `workdir` is an empty directory for the build's
     own use: the executor makes what it needs below it and puts outputs under
-    `workdir/out/<output>`; the caller removes it through `Executor.discard`.
+    `workdir/out/<output>`; the caller removes it through `Executor.discard`. `directories` are
+    those outputs that stand there from the beginning, as empty directories.
     """
 
     label: str
@@ -178,6 +179,7 @@ class BuildRequest:
     outputs: tuple[str, ...]
     workdir: Path
     hints: Hints = field(default_factory=_no_hints)
+    directories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

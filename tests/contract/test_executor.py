@@ -268,6 +268,28 @@ def test_a_working_directory_of_the_build_is_made(anyone: Who) -> None:
     assert (ran.outcome.reason, ran.log) == ("", "/build/a/b\n")
 
 
+@pytest.mark.parametrize("cwd", ["/build", "/build/a/b"])
+def test_what_a_build_writes_to_is_made_alike_under_any_umask(
+    who: Who, grade: Isolation, cwd: str
+) -> None:
+    for mask in (0, 0o077):
+        before = os.umask(mask)
+        try:
+            ran = who.run(
+                "stat -c %a /build /out /out/out /out/more /tmp; mkdir /build/x /tmp/x; "
+                "echo x > /out/out/file",
+                cwd=cwd,
+                grade=grade,
+                directories=("out", "more"),
+                after=lambda work: sorted(os.listdir(work)),
+            )
+        finally:
+            os.umask(before)
+        assert (ran.outcome.reason, ran.log.split()) == ("", ["755"] * 4 + ["1777"])
+        assert set(ran.outcome.outputs) == {"out"}
+        assert ran.seen == ["build", "out", "tmp"]
+
+
 def test_an_input_that_is_missing(who: Who) -> None:
     gone = who.home / "gone"
     with pytest.raises(ReprobuildError) as caught:

@@ -100,6 +100,27 @@ def test_a_program_that_is_not_there() -> None:
         starter.close()
 
 
+def test_directories_are_made_first(tmp_path: Path) -> None:
+    starter = Starter(None, LIMITS)
+    old = os.umask(0o077)
+    try:
+        top = tmp_path / "a b"
+        inside = [(0o755, f"{top}"), (0o1777, f"{top}/tmp"), (0o755, f"{top}/tmp/\n x")]
+        child = Child(starter, b"/bin/sh\0-c\0test -d /\0", directories=inside)
+        child.settle()
+        assert child.returncode == 0
+        assert [Path(path).stat().st_mode & 0o7777 for _, path in inside] == [m for m, _ in inside]
+        child.end()
+        child = Child(starter, b"/bin/true\0", directories=inside)
+        with pytest.raises(ReprobuildError, match="no place to work in: File exists"):
+            child.settle()
+        child.end()
+        assert output(starter, "echo still") == (0, "still\n")
+    finally:
+        os.umask(old)
+        starter.close()
+
+
 def test_a_command_is_ended_with_all_that_it_started() -> None:
     starter = Starter(None, LIMITS)
     try:
@@ -182,7 +203,7 @@ def test_a_starter_that_was_killed_says_so() -> None:
     told: list[str] = []
     try:
         words = b"/bin/sleep\0" + b"600\0"
-        child = Child(starter, words, b"", lambda: _end_orphan(told))
+        child = Child(starter, words, orphaned=lambda: _end_orphan(told))
         _told_child(starter, told)
         os.kill(starter.pid, signal.SIGKILL)
         child.settle()

@@ -79,6 +79,8 @@ class FakeExecutor:
         try:
             if self.seconds:
                 time.sleep(self.seconds)
+            for name in request.directories:
+                (request.workdir / "out" / name).mkdir(parents=True)
             out = request.workdir / "out" / request.outputs[0]
             reason = self.behaviour.get(request.label, compile_)(request, out, log)
         finally:

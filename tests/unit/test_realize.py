@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -459,27 +458,6 @@ def test_a_built_in_that_fails_on_damaged_input_is_not_to_blame(world: World) ->
     rotten = replace(builder, content=Rotten())  # type: ignore[arg-type]
     refused(lambda: rotten.build(glued, Digest.of(b"2"), inputs), "E-STORE-DAMAGED")
     assert len(read) == 1
-
-
-def test_outputs_are_made_alike_under_any_umask(world: World) -> None:
-    modes: set[int] = set()
-
-    def look(request: BuildRequest, out: Path, log: BinaryIO) -> str | None:
-        places = (request.workdir / "out", *(request.workdir / "out").iterdir())
-        modes.update(place.stat().st_mode & 0o7777 for place in places)
-        (out / "file").write_bytes(b"x")
-        return None
-
-    for mask in (0, 0o077):
-        old = os.umask(mask)
-        try:
-            source = world.source("source", "text")
-            wanted = step(f"step{mask}", source)
-            executor = FakeExecutor(behaviour={wanted.name: look})
-            world.realize(wanted, (source, wanted), executor)
-        finally:
-            os.umask(old)
-    assert modes == {0o755}
 
 
 def test_the_next_build_begins_while_outputs_are_taken(

@@ -137,6 +137,7 @@ class Builder:
             outputs=derivation.outputs,
             workdir=workdir,
             hints=derivation.hints,
+            directories=derivation.outputs,
         )
 
     def _run(
@@ -152,11 +153,6 @@ class Builder:
             )
         keep = False
         try:
-            with _making("a work directory", workdir):
-                for name in ("", *derivation.outputs):
-                    made = workdir / "out" / name
-                    made.mkdir()
-                    made.chmod(0o755)  # a build must not see the caller's umask
             request = self.request(derivation, inputs, workdir)
             log_path, outcome = self._execute(request, derivation.digest)
             if outcome.reason:

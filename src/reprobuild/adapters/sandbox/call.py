@@ -9,7 +9,7 @@ from pathlib import Path
 from reprobuild.adapters.sandbox import command, seccomp, workdir
 from reprobuild.adapters.sandbox.process import SandboxWords
 from reprobuild.adapters.sandbox.rootfs import Placement, arrange
-from reprobuild.adapters.sandbox.staging import stage_for
+from reprobuild.adapters.sandbox.staging import Stage, stage_for
 from reprobuild.adapters.sandbox.terminal import SandboxShell
 from reprobuild.ports import BuildRequest
 
@@ -38,6 +38,8 @@ class Call:
     placements: tuple[Placement, ...]
     work: command.Work
     staged: bool = False
+    directories: Sequence[tuple[int, str]] = ()
+    """Modes and paths of what who starts it has to make first."""
 
     def words(self, request: BuildRequest) -> SandboxWords:
         """The call of a build."""
@@ -45,7 +47,7 @@ class Call:
         def options(filter_fd: int, status: int, block: int) -> list[str]:
             return self._options(request, command.Descriptors(filter_fd, status, block))
 
-        return SandboxWords(request.argv, seccomp.program(), options)
+        return SandboxWords(request.argv, seccomp.program(), options, self.directories)
 
     def shell(
         self, request: BuildRequest, argv: Sequence[str], bwrap: str, uid: int | None
@@ -65,21 +67,33 @@ class Call:
         )
 
 
-def prepare(machine: Machine, request: BuildRequest, uid: int | None, *, host: bool) -> Call:
+def prepare(
+    machine: Machine,
+    request: BuildRequest,
+    uid: int | None,
+    *,
+    host: bool,
+    by_starter: bool = False,
+) -> Call:
     """Makes the work directory ready and returns the call.
 
     `uid` is who runs the build when root starts it; what that user cannot reach is staged. With
-    `host` the host's toolchain stands in for the root file system.
+    `host` the host's toolchain stands in for the root file system. `by_starter` says that a
+    starter is there, which can do a part of the work.
     """
-    placements = arrange(request.mounts, machine.constants, host=host)
-    work = workdir.prepare(request.workdir, request.cwd, uid)
-    if uid is None:
-        return Call((), tuple(placements), work)
-    sources = [mount.source for mount in request.mounts if not (host and mount.at == "/")]
-    stage = stage_for([*sources, machine.constants, request.workdir], machine.passable)
-    user = command.as_user(uid)
+    placements = tuple(arrange(request.mounts, machine.constants, host=host))
+    stage = Stage()
+    if uid is not None:
+        request.workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sources = [mount.source for mount in request.mounts if not (host and mount.at == "/")]
+        stage = stage_for([*sources, machine.constants, request.workdir], machine.passable)
+    left = workdir.left_to_build(request, uid) if by_starter and not stage else None
+    if left is not None:
+        return Call((), placements, workdir.work_in(request.workdir), directories=left)
+    work = workdir.prepare(request, uid)
+    user = () if uid is None else command.as_user(uid)
     if not stage:
-        return Call(tuple(user), tuple(placements), work)
+        return Call(tuple(user), placements, work)
     machine.stage.mkdir(exist_ok=True)
     staged = command.staged(str(machine.stage), stage.places, stage.directories())
     moved = command.Work(*(stage.path(p) for p in (work.build, work.out, work.tmp)))

@@ -201,11 +201,12 @@ class BubblewrapExecutor:
         """Makes all ready, and returns what starts the build."""
         size = request.hints.output_limit
         if self._wanted is Isolation.NONE:
-            work = workdir.prepare(request.workdir, request.cwd, uid)
+            work = workdir.prepare(request, uid)
             call_words = bare.translate(request, work)
             prefix = [*limiting_prefix(size), *bare.identity(request, uid)]
             return _Begin(lambda: bare.start(prefix, call_words))
-        call = prepare(ready.machine, request, uid, host=self._wanted is Isolation.HOST_TOOLCHAIN)
+        host = self._wanted is Isolation.HOST_TOOLCHAIN
+        call = prepare(ready.machine, request, uid, host=host, by_starter=slot is not None)
         bwrap, words = ready.machine.bwrap, call.words(request)
         if slot is not None and not call.staged:
             group = slot.group
@@ -271,7 +272,7 @@ class BubblewrapExecutor:
         ready = self._prepare()
         with self._identity() as uid:
             if self._wanted is Isolation.NONE:
-                work = workdir.prepare(request.workdir, request.cwd, uid)
+                work = workdir.prepare(request, uid)
                 words = bare.translate(replace(request, argv=tuple(argv)), work)
                 return bare.interact(bare.identity(request, uid), words)
             host = self._wanted is Isolation.HOST_TOOLCHAIN

@@ -89,6 +89,8 @@ class SandboxWords:
     argv: Sequence[str]
     seccomp: bytes
     options: Callable[[int, int, int], Sequence[str]]
+    directories: Sequence[tuple[int, str]] = ()
+    """What a starter makes first: modes and paths."""
 
 
 class Process(Protocol):
@@ -268,7 +270,9 @@ def start_by(
     """
     options = encode_arguments(words.options(FILTER, STATUS, -1))
     command = encode_arguments(("--", *words.argv))
+    directories = words.directories
     if len(options) < _MOST_WORDS:
-        return Child(starter, encode_arguments((bwrap,)) + options + command, b"", orphaned)
+        first = encode_arguments((bwrap,))
+        return Child(starter, first + options + command, b"", directories, orphaned)
     first = encode_arguments((bwrap, "--args", str(ARGUMENTS)))
-    return Child(starter, first + command, options, orphaned)
+    return Child(starter, first + command, options, directories, orphaned)

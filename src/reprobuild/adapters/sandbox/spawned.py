@@ -5,13 +5,15 @@ needs no more than bubblewrap itself. Run as a script without the site's package
 the number of its socket, that of the filter's file, the user id to become (-1: none), the umask,
 and one `KIND:SOFT:HARD` for each resource limit.
 
-The socket keeps messages apart. In: a letter, with descriptors. `s` starts a command: its words
-follow, each ended by NUL, the program first, and the first descriptor is the log; with `f` they
-are in a file, the next descriptor. `k` ends the command that runs, if one does. The command
+The socket keeps messages apart. In: a letter, with descriptors. `s` starts a command: words
+follow, each ended by NUL, and the first descriptor is the log; with `f` they are in a file, the
+next descriptor. Up to an empty word each is `MODE PATH`, a directory to make first; then come the
+command's own, the program first. `k` ends the command that runs, if one does. The command
 inherits the filter as 20, as 21 what bubblewrap reports to (`--json-status-fd`), and as 22 a last
-descriptor where there is one. Out: three numbers, what
-happened and two values: (0, 0, 0) for ready, then for each command one message when it is over:
-(1, wait status, the exit status that was reported or -1), or (2, errno, 0) when it did not start.
+descriptor where there is one. Out: three numbers, what happened and two values: (0, 0, 0) for
+ready, then for each command one message when it is over: (1, wait status, the exit status that
+was reported or -1), or (2, errno, N) when it did not start; N is 0 when a directory could not be
+made.
 When it is over nothing of it runs any more. When the other end is gone, so is all.
 
 What the command leaves behind becomes a child of this process (it is a *subreaper*), which is how
@@ -64,6 +66,17 @@ def _spawn(words: list[bytes], log: int, inherited: dict[int, int]) -> int:
         setsigmask=(),
         setsigdef=_SIGNALS,
     )
+
+
+def _make(words: list[bytes]) -> list[bytes]:
+    """Makes the directories that the words begin with; the command that follows them."""
+    end = words.index(b"")
+    for word in words[:end]:
+        mode, _, path = word.partition(b" ")
+        os.mkdir(path, 0o755)
+        if (bits := int(mode, 8)) != 0o755:
+            os.chmod(path, bits)
+    return words[end + 1 :]
 
 
 def number_after(report: bytes, key: bytes) -> int:
@@ -161,10 +174,13 @@ def _serve(channel: socket.socket, filter_file: int) -> bool:
         inherited = dict(
             zip((FILTER, STATUS, ARGUMENTS), (filter_file, write, *more), strict=False)
         )
+        made = False
         try:
-            pid = _spawn(words.split(b"\0")[:-1], log, inherited)
+            command = _make(words.split(b"\0")[:-1])
+            made = True
+            pid = _spawn(command, log, inherited)
         except OSError as error:
-            channel.send(MESSAGE.pack(FAILED, error.errno or errno.EIO, 0))
+            channel.send(MESSAGE.pack(FAILED, error.errno or errno.EIO, made))
             return True
         finally:
             for descriptor in (log, write, *more):

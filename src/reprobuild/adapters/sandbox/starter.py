@@ -107,9 +107,18 @@ class Starter:
         """What becomes readable when there is something to `receive`."""
         return self._channel.fileno()
 
-    def send(self, words: bytes, log: int, arguments: bytes = b"") -> None:
+    def send(
+        self,
+        words: bytes,
+        log: int,
+        arguments: bytes = b"",
+        directories: Sequence[tuple[int, str]] = (),
+    ) -> None:
         """Has a command started; `words` are each ended by NUL. `arguments`, where there are any,
-        it finds in a file (spawned.ARGUMENTS). Raises StarterGoneError."""
+        it finds in a file (spawned.ARGUMENTS). `directories` are made first: modes and paths.
+        Raises StarterGoneError."""
+        first = "".join(f"{mode:o} {path}\0" for mode, path in directories)
+        words = os.fsencode(first) + b"\0" + words
         message, files = spawned.START + words, [arguments] if arguments else []
         if len(message) > MOST_INLINE:
             message, files = spawned.START_BY_FILE, [words, *files]
@@ -159,8 +168,9 @@ class Starter:
 class Child:
     """A build that a starter started and watches; `supervise.Followed`.
 
-    `words` and `arguments` are as in `Starter.send`. `orphaned` is called where the starter was
-    killed before the build was over: it has to end what may be left. Raises StarterGoneError.
+    `words`, `arguments` and `directories` are as in `Starter.send`. `orphaned` is called where the
+    starter was killed before the build was over: it has to end what may be left. Raises
+    StarterGoneError.
     """
 
     def __init__(
@@ -168,6 +178,7 @@ class Child:
         starter: Starter,
         words: bytes,
         arguments: bytes = b"",
+        directories: Sequence[tuple[int, str]] = (),
         orphaned: Callable[[], None] = lambda: None,
     ) -> None:
         self._starter = starter
@@ -179,7 +190,7 @@ class Child:
         starter itself was killed, for memory with all of its group, or by a person."""
         self.log, write = os.pipe()
         try:
-            starter.send(words, write, arguments)
+            starter.send(words, write, arguments, directories)
         except BaseException:
             os.close(self.log)
             raise
@@ -212,8 +223,9 @@ class Child:
             return
         if kind == FAILED:
             self.returncode = -1
+            what = "cannot be started" if code else "finds no place to work in"
             raise ReprobuildError(
-                "E-SANDBOX-SETUP", f"{self._program} cannot be started: {os.strerror(value)}"
+                "E-SANDBOX-SETUP", f"{self._program} {what}: {os.strerror(value)}"
             )
         assert kind == ENDED
         self.returncode = os.waitstatus_to_exitcode(value)

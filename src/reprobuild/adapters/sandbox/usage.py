@@ -65,7 +65,7 @@ class DiskWatch:
         self._next_walk = self._next + 15
 
     def _free_bytes(self) -> int:
-        status = os.statvfs(self._directories[0])
+        status = os.statvfs(self._directories[0].parent)  # they may have to be made yet
         return status.f_bavail * status.f_frsize
 
     def exceeded(self) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from reprobuild.adapters.sandbox.command import Work
 from reprobuild.core.sandboxenv import BUILD_DIRECTORY, TEMPORARY_DIRECTORY
 from reprobuild.errors import ReprobuildError
+from reprobuild.ports import BuildRequest
 
 _NAMES = ("build", "out", "tmp")
 
@@ -21,12 +22,41 @@ def places(workdir: Path) -> list[Path]:
     return [workdir / name for name in _NAMES]
 
 
-def prepare(workdir: Path, cwd: str, uid: int | None) -> Work:
-    """Makes `build`, `out` and `tmp` in `workdir`, which nobody but the build may enter.
+def left_to_build(request: BuildRequest, uid: int | None) -> list[tuple[int, str]] | None:
+    """Modes and paths of what is to be made in a new work directory, in this order, by a process
+    with the build's identity and umask: for us every call means to let go of the interpreter.
+
+    The directory itself is given to `uid`. None where something is there already, or a working
+    directory is wanted: then `prepare` has to do it.
+    """
+    top = os.fspath(request.workdir)
+    if request.cwd.startswith((BUILD_DIRECTORY + "/", TEMPORARY_DIRECTORY + "/")):
+        return None
+    info = os.stat(top)
+    if info.st_nlink != 2:  # there are directories in it, or the file system does not count them
+        return None
+    if stat.S_IMODE(info.st_mode) != 0o700:
+        os.chmod(top, 0o700)
+    if uid is not None:
+        os.chown(top, uid, uid)
+    outputs = [f"{top}/out/{name}" for name in request.directories]
+    work = work_in(request.workdir)
+    return [(0o755, work.build), (0o1777, work.tmp), *((0o755, p) for p in (work.out, *outputs))]
+
+
+def work_in(workdir: Path) -> Work:
+    """What a build can write to."""
+    return Work(*(f"{workdir}/{name}" for name in _NAMES))
+
+
+def prepare(request: BuildRequest, uid: int | None) -> Work:
+    """Makes `build`, `out` with what is to stand in it, and `tmp` in the request's work directory,
+    which nobody but the build may enter.
 
     With `uid` they, and what a former build left in them, are given to that user. `cwd` is made
     when it lies in one of them. Raises E-DERIVATION for a `cwd` that is no clean path.
     """
+    workdir, cwd = request.workdir, request.cwd
     top = os.fspath(workdir)
     if not os.path.isdir(top):
         workdir.mkdir(mode=0o700, parents=True)
@@ -41,6 +71,11 @@ def prepare(workdir: Path, cwd: str, uid: int | None) -> Work:
             if not os.path.isdir(directory):
                 raise
         os.chmod(directory, 0o1777 if name == "tmp" else 0o755)
+    for name in request.directories:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(f"{top}/out/{name}", 0o700)
+            os.chmod(f"{top}/out/{name}", 0o755)  # noqa: S103 - the build's own, and closed above
+            fresh.discard("out")
     for inside, name in ((BUILD_DIRECTORY, "build"), (TEMPORARY_DIRECTORY, "tmp")):
         if cwd.startswith(inside + "/"):
             rest = cwd[len(inside) + 1 :]
@@ -68,8 +103,8 @@ def _give(directory: str, uid: int) -> None:
         return
     with os.scandir(directory) as listing:
         entries = list(listing)
-    # The output directories, made a moment ago, are empty, and they are all there is in a first
-    # build. What another build user left is for chown(1), which has no limit on depth.
+    # The output directories, made a moment ago, are empty, and all there is in a first build.
+    # What another build user left is for chown(1), which has no limit on depth.
     if all(entry.is_dir(follow_symlinks=False) and _is_empty(entry.path) for entry in entries):
         for entry in entries:
             os.chown(entry.path, uid, uid, follow_symlinks=False)
