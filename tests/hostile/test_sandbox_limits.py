@@ -70,6 +70,44 @@ def test_when_we_are_killed_the_build_dies_with_us(who: Who) -> None:
     _wait_until(lambda: not _running(mark))
 
 
+def _starter_of(mark: str) -> int:
+    """The starter above a process that has `mark` among its words; 0 while there is none."""
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            here = entry.parent if f"\0{mark}".encode() in entry.read_bytes() else Path("/")
+            while here.name:
+                if b"spawned.py" in (here / "cmdline").read_bytes():
+                    return int(here.name)
+                stat = (here / "stat").read_text()
+                here = Path("/proc", stat.rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+    return 0
+
+
+@pytest.mark.parametrize("groups", [True, False])
+def test_when_the_starter_is_killed_the_build_is_too(
+    anyone: Who, groups: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not groups:
+        monkeypatch.setattr(cgroup, "discover", list)
+    mark = f"5{os.getpid()}.25"
+    found: list[int] = []
+
+    def kill() -> None:
+        _wait_until(lambda: bool(_starter_of(mark)))
+        found.append(_starter_of(mark))
+        os.kill(found[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    ran = anyone.run(f"(setsid sleep {mark} &); sleep {mark}")
+    thread.join()
+    assert found
+    assert (ran.outcome.reason, ran.outcome.status) == ("signal", 9)
+    assert not _running(mark)
+
+
 def _wait_until(condition: Callable[[], bool]) -> None:
     """Waits; a minute without what is waited for is a failure."""
     for _ in range(1200):

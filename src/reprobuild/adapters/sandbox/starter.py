@@ -218,6 +218,7 @@ class Child:
             kind, value, code = self._starter.receive()
         except StarterGoneError:
             self.returncode = -signal.SIGKILL
+            self._code = 128 + signal.SIGKILL
             self._orphaned()
             self._drain()
             return
