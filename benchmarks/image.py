@@ -52,6 +52,8 @@ ASSEMBLE = """\
 import json, sys, time
 begin = time.perf_counter()
 from pathlib import Path
+from reprobuild.cli.entry import collect_seldom
+collect_seldom()  # as the command does
 from reprobuild.adapters.builders import builtins
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.digest import Digest
