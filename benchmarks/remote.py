@@ -27,6 +27,7 @@ import io
 import json
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -322,6 +323,7 @@ def main() -> None:
     for part in options.parts:
         if part not in known:
             parser.error(f"there is no part {part!r}, but {', '.join(known)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # its cluster goes with it
     for part in options.parts:
         known[part]()
 
