@@ -19,9 +19,10 @@ from reprobuild.errors import ReprobuildError
 MEMBER = 2**20
 """Uncompressed bytes of each gzip member but the last."""
 
-WAITING = 24
+WAITING = 12
 """Members that wait to be compressed, above two for each thread: so much work is at hand while
-their maker goes through small files, or who takes them writes or waits for the disk."""
+their maker goes through small files, or while who takes them writes or waits for the disk. With 24
+they were out of the caches before their turn came: 5 % slower on the whole."""
 
 Done = Callable[[Piece], None]
 
