@@ -34,13 +34,14 @@ def _ignore(piece: Piece) -> None:
 _PROBE_SHA256 = "867739ed0e520655191c30ce37207fc42ecd2ad28dea2e3eab60bea7badfee77"
 
 
+@cache
 def _keep_memory() -> None:
     """Has the C library keep freed memory for what is allocated next, which else goes back to the
     kernel and comes anew with every member: the faults are 2 % of all the processor time.
 
     glibc keeps as much as twice the largest block, up to 32 MiB, that it had mapped apart and that
-    was freed (mallopt(3), the dynamic threshold). This one is never touched. Elsewhere it is
-    without effect.
+    was freed (mallopt(3), the dynamic threshold). This one is never touched; a second one would be,
+    since it would not be mapped apart any more. Elsewhere it is without effect.
     """
     bytes(31 * 2**20)
 
