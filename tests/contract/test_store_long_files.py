@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reprobuild.adapters.store import taking
-from reprobuild.adapters.store.blobs import IN_MEMORY
+from reprobuild.adapters.store.shelf import IN_MEMORY
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.adapters.store.taking import LONG, LongFile
 from reprobuild.adapters.store.treedigest import tree_digest
