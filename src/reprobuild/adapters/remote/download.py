@@ -31,6 +31,9 @@ TREE_LIMIT = 512 * 2**20
 SMALL = 512 * 2**10
 """Blobs up to this size come in batches."""
 
+STEP = 2**20
+"""Bytes that a compressed stream is inflated by before its size is looked at."""
+
 
 class Downloader:
     """Downloads from one server. Safe for many threads."""
@@ -149,13 +152,17 @@ class Downloader:
             yield from self._inflate(pieces) if compressed else pieces
 
     def _inflate(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """What was compressed, `STEP` bytes at most at a time."""
         import zstandard
 
-        work = zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj()
+        # In bounded steps: a kilobyte may stand for a hundred megabytes. `read1` hands out what
+        # there is, so that a stream that breaks off is taken up where it broke.
+        work = zstandard.ZstdDecompressor(max_window_size=2**27)
+        source = cast("BinaryIO", _Pieces(pieces))
+        reader = work.stream_reader(source, read_across_frames=True)
         try:
-            for piece in pieces:
-                if data := work.decompress(piece):
-                    yield data
+            while data := reader.read1(STEP):
+                yield data
         except zstandard.ZstdError as error:
             raise lied(self._server.host, f"gave what is no zstd: {error}") from None
 
@@ -238,6 +245,22 @@ class Downloader:
             if error.code == "E-CONTENT-SIZE":
                 raise self._false(blob) from None
             raise
+
+
+class _Pieces:
+    """Pieces as a file to read from: some bytes at a time, none at the end."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces, self._piece = iter(pieces), io.BytesIO()
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes: who reads may have room for no more."""
+        while not (data := self._piece.read(size)):
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            self._piece = io.BytesIO(piece)
+        return data
 
 
 class _Checked(io.RawIOBase):

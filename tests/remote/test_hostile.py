@@ -1,0 +1,91 @@
+"""Servers that send what nobody asked for, or far more than they say."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from typing import Any
+
+import pytest
+
+pytest.importorskip("grpc", reason="the extra `remote` is not installed")
+
+from fakes.memory_store import MemoryStore
+from reprobuild.adapters.remote.access import Access
+from reprobuild.adapters.remote.download import Downloader
+from reprobuild.adapters.remote.naming import Namers
+from reprobuild.adapters.remote.server import Abilities, Server
+from reprobuild.adapters.remote.stubs import stubs
+from reprobuild.core.remote.function import SHA256
+from reprobuild.core.remote.wire import Blob
+from reprobuild.errors import ReprobuildError
+from support.remote import DictMemo
+
+RUN = 128 * 2**10
+"""Bytes of the longest block that a zstd frame may hold."""
+
+
+class Told(Server):
+    """A server that answers as it is told, over no connection."""
+
+    def __init__(self, pieces: list[bytes] | None = None, batch: Any = None) -> None:
+        super().__init__("told:1", "", Access(), secure=False)
+        self._abilities = Abilities(
+            2**20, True, True, True, frozenset({SHA256}), frozenset({SHA256})
+        )
+        self.pieces, self.batch = pieces or [], batch
+
+    @property
+    def stream(self) -> Any:
+        return self
+
+    @property
+    def cas(self) -> Any:
+        return self
+
+    def Read(self, request: Any, **more: Any) -> Any:
+        return (stubs().stream.ReadResponse(data=piece) for piece in self.pieces)
+
+    def BatchReadBlobs(self, request: Any, **more: Any) -> Any:
+        return self.batch
+
+
+def downloader(server: Server, store: MemoryStore | None = None) -> Downloader:
+    namer = Namers(store or MemoryStore(), DictMemo()).of(SHA256)
+    return Downloader(server, namer, threading.Event())
+
+
+# -- compressed streams -------------------------------------------------------------------------
+
+
+def runs(blocks: int) -> bytes:
+    """A zstd frame that repeats one byte (RFC 8878, 3.1.1): four bytes for `RUN` ones."""
+    header = b"\x28\xb5\x2f\xfd" + bytes([0, 7 << 3])  # a window of 2**(10 + 7) bytes
+    block = RUN << 3 | 1 << 1
+    each = block.to_bytes(3, "little") + b"r"
+    last = (block | 1).to_bytes(3, "little") + b"r"
+    return header + each * (blocks - 1) + last
+
+
+@pytest.mark.parametrize("step", [3, 100, 10**6])
+def test_a_stream_is_read_to_its_end_however_it_is_cut(step: int) -> None:
+    data = b"r" * RUN * 30
+    frames = runs(10) + runs(20)
+    pieces = [b"", *(frames[at : at + step] for at in range(0, len(frames), step)), b""]
+    assert downloader(Told(pieces)).read(SHA256.blob(data), 2**30) == data
+
+
+def test_a_small_piece_that_stands_for_much_is_not_held() -> None:
+    bomb = runs(400)
+    assert len(bomb) < 2000
+    blob = Blob("0" * 64, 2**20 - 1)
+    down = downloader(Told([bomb]))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReprobuildError, match="gave more than 1048575 bytes") as caught:
+            down.read(blob, 2**30)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.code == "E-REMOTE-LIED"
+    assert peak < 10 * 2**20 < 400 * RUN
