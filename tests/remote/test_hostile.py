@@ -13,11 +13,15 @@ pytest.importorskip("grpc", reason="the extra `remote` is not installed")
 from fakes.memory_store import MemoryStore
 from reprobuild.adapters.remote.access import Access
 from reprobuild.adapters.remote.download import Downloader
+from reprobuild.adapters.remote.listing import Listing
 from reprobuild.adapters.remote.naming import Namers
 from reprobuild.adapters.remote.server import Abilities, Server
 from reprobuild.adapters.remote.stubs import stubs
+from reprobuild.core.digest import Digest
+from reprobuild.core.remote import wire
 from reprobuild.core.remote.function import SHA256
 from reprobuild.core.remote.wire import Blob
+from reprobuild.core.tree import MAX_DEPTH, Tree
 from reprobuild.errors import ReprobuildError
 from support.remote import DictMemo
 
@@ -89,3 +93,75 @@ def test_a_small_piece_that_stands_for_much_is_not_held() -> None:
         tracemalloc.stop()
     assert caught.value.code == "E-REMOTE-LIED"
     assert peak < 10 * 2**20 < 400 * RUN
+
+
+# -- trees --------------------------------------------------------------------------------------
+
+
+def doubled(levels: int) -> bytes:
+    """A Tree whose directories each name the one below twice; the lowest holds nothing."""
+    children = [wire.directory((), (), ())]
+    for _ in range(levels - 1):
+        below = SHA256.blob(children[-1])
+        children.append(wire.directory((), [("a", below), ("b", below)], ()))
+    return wire.tree(children.pop(), children)
+
+
+@pytest.fixture
+def lookups(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """How often a directory of a Tree was looked up; soon too often."""
+    made: list[None] = []
+    plain = Listing._child
+
+    def child(self: Listing, digest: Any) -> Any:
+        made.append(None)
+        assert len(made) < 5000, "each place is walked"
+        return plain(self, digest)
+
+    monkeypatch.setattr(Listing, "_child", child)
+    return made
+
+
+def test_a_directory_in_many_places_is_walked_once(lookups: list[None]) -> None:
+    listing = Listing("told:1", doubled(20), 2**40, SHA256)
+    nodes: dict[Digest, Tree] = {}
+    assert listing.build({}, nodes) in nodes
+    assert len(nodes) == 20
+    assert lookups
+
+
+@pytest.mark.parametrize("levels", [35, 500])
+def test_a_directory_in_many_places_counts_in_each(lookups: list[None], levels: int) -> None:
+    with pytest.raises(ReprobuildError) as caught:
+        Listing("told:1", doubled(levels), 2**40, SHA256)
+    assert caught.value.code == "E-OUTPUT-SIZE"
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_the_sum_over_all_places_is_exact(over: bool) -> None:
+    # 2 + 4 + … + 2**10 entries, the lowest of which hold a file
+    low = wire.directory([wire.WireFile("f", Blob("0" * 64, 10**6), False)], (), ())
+    children = [low]
+    for _ in range(10):
+        below = SHA256.blob(children[-1])
+        children.append(wire.directory((), [("a", below), ("b", below)], ()))
+    data = wire.tree(children.pop(), children)
+    limit = 64 * (2**11 - 2) + (10**6 + 64) * 2**10 - 2**24
+    if not over:
+        Listing("told:1", data, limit, SHA256)
+        return
+    with pytest.raises(ReprobuildError) as caught:
+        Listing("told:1", data, limit - 1, SHA256)
+    assert caught.value.code == "E-OUTPUT-SIZE"
+
+
+def test_the_depth_is_that_of_the_longest_way() -> None:
+    children = [wire.directory((), (), ())]
+    for _ in range(MAX_DEPTH):
+        rows = [("deep", SHA256.blob(children[-1])), ("flat", SHA256.blob(children[0]))]
+        children.append(wire.directory((), rows, ()))
+    Listing("told:1", wire.tree(children[-1], children[:-1]), 2**40, SHA256)
+    children.append(wire.directory((), [("a", SHA256.blob(children[-1]))], ()))
+    with pytest.raises(ReprobuildError) as caught:
+        Listing("told:1", wire.tree(children[-1], children[:-1]), 2**40, SHA256)
+    assert caught.value.code == "E-TREE"

@@ -29,7 +29,7 @@ class Listing:
         self._parsed: dict[Blob, Any] = {}
         self._root = self._parse(root)
         self.files: set[tuple[Blob, bool]] = set()
-        self._total = 0
+        self._order: list[Any] = []
         self._walk()
 
     def _parse(self, raw: bytes) -> Any:
@@ -51,37 +51,54 @@ class Listing:
         return found
 
     def _walk(self) -> None:
-        # One directory in many places is many files on a disk, so the sum goes over the places.
-        stack = [(self._root, 0)]
+        """Every directory once, children first, into `_order`.
+
+        One directory in many places is many files on a disk, so what is summed up goes over the
+        places: a directory's own and what each child comes to, as often as it is named.
+        """
+        levels: dict[int, int] = {}
+        totals: dict[int, int] = {}
+        stack = [self._root]
         while stack:
-            message, level = stack.pop()
+            message = stack[-1]
+            if id(message) in totals:
+                stack.pop()
+                continue
+            below = self._below(message)
+            if todo := [m for m in below if id(m) not in totals]:
+                stack += todo
+                continue
+            stack.pop()
+            level = max((levels[id(m)] + 1 for m in below), default=0)
             check_depth(level, "an output of a remote build")
-            for file in message.files:
-                blob = Blob(file.digest.hash, file.digest.size_bytes)
-                if blob.size < 0 or not _HASH.match(blob.hash):
-                    raise lied(self._node, f"gave a Directory with an impossible digest: {blob}")
-                self._total += blob.size + 64
-                self.files.add((blob, file.is_executable))
-            self._total += 64 * (len(message.directories) + len(message.symlinks))
-            if self._total > self._limit + 2**24:
+            total = self._own(message) + sum(totals[id(m)] for m in below)
+            if total > self._limit + 2**24:
                 raise ReprobuildError(
                     "E-OUTPUT-SIZE",
                     f"an output of a remote build has more than {self._limit} bytes",
                 )
-            stack += [(self._child(d.digest), level + 1) for d in message.directories]
+            levels[id(message)], totals[id(message)] = level, total
+            self._order.append(message)
+
+    def _below(self, message: Any) -> list[Any]:
+        return [self._child(d.digest) for d in message.directories]
+
+    def _own(self, message: Any) -> int:
+        """Bytes of a directory without what is below; its files become known."""
+        total = 64 * (len(message.directories) + len(message.symlinks))
+        for file in message.files:
+            blob = Blob(file.digest.hash, file.digest.size_bytes)
+            if blob.size < 0 or not _HASH.match(blob.hash):
+                raise lied(self._node, f"gave a Directory with an impossible digest: {blob}")
+            total += blob.size + 64
+            self.files.add((blob, file.is_executable))
+        return total
 
     def build(self, files: dict[tuple[Blob, bool], File], nodes: dict[Digest, Tree]) -> Digest:
         """Our trees, children first, into `nodes`; returns the root's digest."""
         made: dict[int, Digest] = {}
-        stack = [self._root]
-        while stack:
-            message = stack[-1]
-            below = [self._child(d.digest) for d in message.directories]
-            if todo := [m for m in below if id(m) not in made]:
-                stack += todo
-                continue
-            stack.pop()
-            tree = self._tree(message, files, [made[id(m)] for m in below])
+        for message in self._order:
+            tree = self._tree(message, files, [made[id(m)] for m in self._below(message)])
             made[id(message)] = tree.digest
             nodes[tree.digest] = tree
         return made[id(self._root)]
