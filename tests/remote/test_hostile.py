@@ -20,10 +20,10 @@ from reprobuild.adapters.remote.stubs import stubs
 from reprobuild.core.digest import Digest
 from reprobuild.core.remote import wire
 from reprobuild.core.remote.function import SHA256
-from reprobuild.core.remote.wire import Blob
+from reprobuild.core.remote.wire import Blob, WireFile
 from reprobuild.core.tree import MAX_DEPTH, Tree
 from reprobuild.errors import ReprobuildError
-from support.remote import DictMemo
+from support.remote import DictMemo, files_of
 
 RUN = 128 * 2**10
 """Bytes of the longest block that a zstd frame may hold."""
@@ -95,6 +95,33 @@ def test_a_small_piece_that_stands_for_much_is_not_held() -> None:
     assert peak < 10 * 2**20 < 400 * RUN
 
 
+# -- batches ------------------------------------------------------------------------------------
+
+
+def answer(*rows: tuple[bytes, bytes, int]) -> Any:
+    """A batch of blobs' names, contents and statuses."""
+    out = stubs().re.BatchReadBlobsResponse()
+    for name, data, code in rows:
+        blob = SHA256.blob(name)
+        row = out.responses.add(data=data)
+        row.digest.hash, row.digest.size_bytes = blob.hash, blob.size
+        row.status.code = code
+    return out
+
+
+@pytest.mark.parametrize(
+    "unasked", [(b"more", b"more", 0), (b"more", b"false", 0), (b"more", b"", 5), (b"", b"", 5)]
+)
+def test_what_nobody_asked_for_counts_for_nothing(unasked: tuple[bytes, bytes, int]) -> None:
+    data = wire.tree(wire.directory([WireFile("f", SHA256.blob(b"one"), False)], (), ()), ())
+    store = MemoryStore()
+    server = Told(batch=answer(unasked, (data, data, 0), (b"one", b"one", 0), unasked))
+    tree, came = downloader(server, store).tree(SHA256.blob(data), 2**20)
+    assert files_of(store, tree) == {"f": b"one"}
+    assert came == len(data) + 3
+    assert set(store.blobs.values()) == {b"one"}
+
+
 # -- trees --------------------------------------------------------------------------------------
 
 
@@ -140,7 +167,7 @@ def test_a_directory_in_many_places_counts_in_each(lookups: list[None], levels: 
 @pytest.mark.parametrize("over", [False, True])
 def test_the_sum_over_all_places_is_exact(over: bool) -> None:
     # 2 + 4 + … + 2**10 entries, the lowest of which hold a file
-    low = wire.directory([wire.WireFile("f", Blob("0" * 64, 10**6), False)], (), ())
+    low = wire.directory([WireFile("f", Blob("0" * 64, 10**6), False)], (), ())
     children = [low]
     for _ in range(10):
         below = SHA256.blob(children[-1])

@@ -65,7 +65,8 @@ class Downloader:
         s = stubs()
         # Not every server keeps the empty blob.
         out: dict[Blob, bytes] = {b: b"" for b in blobs if b == self._empty}
-        if len(out) == len(blobs):
+        wanted = set(blobs) - set(out)
+        if not wanted:
             return out
         request = s.re.BatchReadBlobsRequest(
             instance_name=self._server.instance,
@@ -77,13 +78,15 @@ class Downloader:
         answer = self._again(request)
         for row in answer.responses:
             blob = Blob(row.digest.hash, row.digest.size_bytes)
+            if blob not in wanted:  # nobody asked for it: neither content nor status counts
+                continue
             if row.status.code:
                 code = "NOT_FOUND" if row.status.code == 5 else "UNAVAILABLE"
                 raise Trouble(self._server.host, code, f"{blob.hash}: {row.status.message[:200]}")
             if len(row.data) != blob.size or (check and check.blob(row.data) != blob):
                 raise self._false(blob)
             out[blob] = row.data
-        absent = set(blobs) - set(out)
+        absent = wanted - set(out)
         if absent:
             raise lied(
                 self._server.host, f"said nothing of {min(absent).hash}, which was asked for"
