@@ -166,9 +166,24 @@ def test_who_waited_in_vain_does_not_wait_again(
 
     monkeypatch.setattr(agree, "ask", ask)
     assert refused(b).code == "E-REMOTE-LOST"
-    first = len(asked)
+    assert len(asked) == 2
+    b._nodes[0].until += 1000  # however slow this machine is
     assert refused(b).code == "E-REMOTE-LOST"
-    assert (first, len(asked) - first) == (2, 1)
+    assert len(asked) == 2, "it is not due yet"
+    b._nodes[0].until = 0.0
+    assert refused(b).code == "E-REMOTE-LOST"
+    assert len(asked) == 3
+
+
+def test_who_is_due_again_is_asked_even_after_patience_ended(bench: BenchOf) -> None:
+    b = bench(Manners(), patience=0.3)
+    (server,) = b.servers
+    server.stop()
+    assert refused(b).code == "E-REMOTE-LOST"
+    server.start()
+    wait_until(lambda: b._nodes[0].server.answers(1.0))
+    b._nodes[0].until = 0.0
+    assert b.made(b.run(b.action("x"))) == b"one\nx"
 
 
 def test_cancelling_ends_the_question(bench: BenchOf) -> None:

@@ -99,6 +99,7 @@ class Agreement:
         """
         with self._lock:
             while self._namer is None:
+                self._give_up()
                 found = ask([node.server for node in self._nodes.nodes], cancel)
                 there = {h: a for h, a in found.items() if not isinstance(a, Trouble)}
                 if there:
@@ -121,12 +122,21 @@ class Agreement:
 
     def _wait(self, cancel: threading.Event) -> None:
         """No server answered: waits until one may be asked again, E-REMOTE-LOST in the end."""
-        now = time.monotonic()
-        self._nobody_since = self._nobody_since or now
+        self._nobody_since = self._nobody_since or time.monotonic()
         for node in self._nodes.nodes:
             self._nodes.lost(node)
+        self._give_up()
+        cancel.wait(max(0.05, self._nodes.soonest() or 0.0))
+
+    def _give_up(self) -> None:
+        """E-REMOTE-LOST where patience ends before a server may be asked again.
+
+        Also before they are asked: where all are cut off, a question takes long, and every job that
+        waits for its turn would put it anew.
+        """
         soon = self._nodes.soonest() or 0.0
-        if now - self._nobody_since + soon > self._patience:
+        if self._nobody_since is None or not soon:
+            return
+        if time.monotonic() - self._nobody_since + soon > self._patience:
             hosts = ", ".join(node.name for node in self._nodes.nodes)
             raise ReprobuildError("E-REMOTE-LOST", f"no server answers: {hosts}", node=hosts)
-        cancel.wait(max(0.05, soon))
