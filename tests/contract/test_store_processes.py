@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from reprobuild.adapters.store import crew, taking
+from reprobuild.adapters.store import crew, parts, taking
 from reprobuild.adapters.store import verify as verify_module
 from reprobuild.adapters.store.capture import Keeping
 from reprobuild.adapters.store.crew import Crew
 from reprobuild.adapters.store.process import Process
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.store import LocalStore
+from reprobuild.adapters.store.taker import Naming
 from reprobuild.adapters.store.treedigest import tree_digest
 from reprobuild.core.digest import Digest
 from reprobuild.errors import ReprobuildError
@@ -310,7 +311,7 @@ def test_a_long_file_that_changes_there_is_an_error(
     real = Crew.offer
 
     def offer(self: Crew, piece: Any, request: Any, weight: int) -> bool:
-        frame, names = piece
+        frame, names, _ = piece
         path = long / os.fsdecode(frame.name) / os.fsdecode(names[0])
         path.unlink()  # the directory is another one then, for the other process and for this one
         return real(self, piece, request, weight)
@@ -330,6 +331,51 @@ def test_the_limit_holds_for_long_files(long: Path, tmp_path: Path, answered: li
         answered.clear()
         store.capture(long, limit=size)
     assert answered and None not in answered
+
+
+def test_files_that_only_claim_their_size_are_not_given_to_everybody(
+    tmp_path: Path, answered: list[Any]
+) -> None:
+    top = tmp_path / "sparse"
+    top.mkdir()
+    for number in range(60):
+        (top / f"a{number}").write_bytes(bytes(1000))
+    for number in range(8):
+        with (top / f"b{number}").open("wb") as file:
+            file.truncate(50 * 2**20)
+    with LocalStore.open(tmp_path / "store", create=True) as store:
+        with pytest.raises(ReprobuildError) as error:
+            store.capture(top, limit=60 * 2**20)
+        assert error.value.code == "E-OUTPUT-SIZE"
+        written = sum(p.stat().st_size for p in (store.path / "tmp").rglob("*") if p.is_file())
+        assert written <= 61 * 2**20
+
+
+def test_a_directory_that_changes_after_the_walk_saw_it(
+    long: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = long / "d0"
+    names = sorted(os.fsencode(name) for name in os.listdir(place))
+    root = os.open(long, os.O_RDONLY)
+    try:
+        info = place.stat()
+        identity = info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns
+        walk = taking.Taking(str(long), Naming())
+        frame = taking.Frame(b"d0", info, None)
+        parts.take_part(walk, frame, root, (b"d0",), identity, names)
+        assert sorted(frame.entries) == names
+        real = taking.Taking.files
+
+        def files(self: taking.Taking, *words: Any) -> None:
+            real(self, *words)
+            (place / "f0").rename(place / "f0-before")
+
+        monkeypatch.setattr(taking.Taking, "files", files)
+        with pytest.raises(ReprobuildError) as error:
+            parts.take_part(walk, frame, root, (b"d0",), identity, names)
+        assert error.value.code == "E-OUTPUT-CHANGED"
+    finally:
+        os.close(root)
 
 
 def test_the_limit_holds(content: Path, tmp_path: Path) -> None:

@@ -229,7 +229,12 @@ class BubblewrapExecutor:
             ready.hierarchies, memory_limit(hints, self._least_memory), self._processes
         )
         try:
-            running = begin.start()
+            try:
+                running = begin.start()
+            except OSError as error:  # no descriptor, or no memory, is left
+                raise ReprobuildError(
+                    "E-SANDBOX-SETUP", f"a build cannot be started: {error.strerror}"
+                ) from error
             try:
                 if isinstance(running, Running):
                     self._let_go(running, group, ready, hints)

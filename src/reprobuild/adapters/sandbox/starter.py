@@ -10,6 +10,7 @@ contend for the interpreter.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -25,6 +26,7 @@ from reprobuild.core.sandboxenv import UMASK
 from reprobuild.errors import ReprobuildError
 
 _START_SECONDS = 60
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 _KEPT = ("LD_LIBRARY_PATH", "PATH")
 """What of our environment the interpreter and setpriv may need; no build sees it."""
 
@@ -38,13 +40,14 @@ class NoStarterError(StarterGoneError):
 
 
 def memory_file(content: bytes) -> int:
-    """A close-on-exec descriptor that reads `content` from its start."""
-    descriptor = os.memfd_create("reprobuild")
+    """A close-on-exec descriptor that reads `content` from its start, and that nobody changes."""
+    descriptor = os.memfd_create("reprobuild", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         view = memoryview(content)
         while view:
             view = view[os.write(descriptor, view) :]
         os.lseek(descriptor, 0, os.SEEK_SET)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     except BaseException:
         os.close(descriptor)
         raise
@@ -68,7 +71,12 @@ class Starter:
         """Whether it was found dead."""
         bounds = [f"{kind}:{soft}:{hard}" for kind, (soft, hard) in limits.items()]
         prefix = [] if user is None else ["setpriv", "--inh-caps=-all", "--"]
-        file = memory_file(seccomp)
+        try:
+            file = memory_file(seccomp)
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            raise NoStarterError(str(error)) from error
         try:
             with theirs:
                 self._process = subprocess.Popen(
@@ -252,8 +260,10 @@ class Child:
 
     def end(self) -> None:
         """Kills what is left, waits until nothing is, and closes the log."""
-        self.kill()
-        self.settle()
-        if self.log >= 0:
-            os.close(self.log)
-            self.log = -1
+        try:
+            self.kill()
+            self.settle()
+        finally:
+            if self.log >= 0:
+                os.close(self.log)
+                self.log = -1

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SIZE = 128
 """Short files in a part."""
+_SHORT = 32 * 2**20
+"""Bytes that they may have at most: nobody has looked at them yet, and sparse ones claim a lot."""
 _LONG = 4 * 2**20
 """Bytes of the long files in a part."""
 
@@ -37,6 +39,9 @@ class Parts(Others):
         self._names: list[bytes] = []
         """Long files of `_frame` that are given away and not handed over yet."""
         self._size = 0
+        """Their bytes."""
+        self._promised = 0
+        """Bytes of all long files that are given away and not counted yet."""
 
     def offer(self, frame: Frame, names: list[bytes]) -> int:
         """Gives away the first of a directory's files, as far as somebody has time; how many.
@@ -46,18 +51,22 @@ class Parts(Others):
         given = 0
         while given < len(names) and self._taking.short_files:
             part = names[given : given + SIZE]
-            if not self._ask(frame, part, len(part) * OVERHEAD):
+            limit = min(self._taking.left - self._promised, _SHORT)
+            if not self._ask(frame, part, len(part) * OVERHEAD, limit, 0):
                 break
             given += len(part)
         return given
 
     def give(self, frame: Frame, name: bytes, size: int) -> bool:
         """Gives away a long file, when somebody has time."""
+        if size > self._taking.left - self._promised:
+            return False  # the walk says so
         if not self._names and not self._crew.has_time():
             return False
         self._frame = frame
         self._names.append(name)
-        self._size += size + OVERHEAD
+        self._size += size
+        self._promised += size
         if self._size >= _LONG:
             self.flush()
         return True
@@ -66,13 +75,19 @@ class Parts(Others):
         """Hands over the long files; what nobody has time for after all is taken here."""
         frame, names, size = self._frame, self._names, self._size
         self._frame, self._names, self._size = None, [], 0
-        if frame is not None and not self._ask(frame, names, size):
+        if frame is None:
+            return
+        weight = size + len(names) * OVERHEAD
+        if not self._ask(frame, names, weight, size, size):
+            self._promised -= size
             self._take(frame, names)
 
-    def _ask(self, frame: Frame, names: list[bytes], weight: int) -> bool:
-        request = (_path(frame), _identity(frame.before), names, self._taking.left)
+    def _ask(
+        self, frame: Frame, names: list[bytes], weight: int, limit: int, promised: int
+    ) -> bool:
+        request = (_path(frame), _identity(frame.before), names, limit)
         frame.waiting += 1
-        if self._crew.offer((frame, names), request, weight):
+        if self._crew.offer((frame, names, promised), request, weight):
             return True
         frame.waiting -= 1
         return False
@@ -81,8 +96,9 @@ class Parts(Others):
         """Returns when all that was given away is done."""
         self._crew.settle()
 
-    def _done(self, piece: tuple[Frame, list[bytes]], answer: Any) -> None:
-        frame, names = piece
+    def _done(self, piece: tuple[Frame, list[bytes], int], answer: Any) -> None:
+        frame, names, promised = piece
+        self._promised -= promised
         if answer is None:
             self._take(frame, names)
         else:
@@ -117,6 +133,8 @@ def take_part(
         if _identity(os.fstat(fd)) != identity:
             raise taking.changed(frame)
         taking.files(frame, fd, names)
+        if _identity(os.fstat(fd)) != identity:  # the walk may have looked before
+            raise taking.changed(frame)
     finally:
         os.close(fd)
 

@@ -59,7 +59,12 @@ class Process:
         self._in = bytearray()
         self._out = bytearray()
         theirs_in, self._write = os.pipe2(os.O_CLOEXEC)
-        self._read, theirs_out = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._read, theirs_out = os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            os.close(theirs_in)
+            os.close(self._write)
+            raise
         high: dict[int, int] = {}
         try:
             places = {0: theirs_in, 1: theirs_out, DIRECTORY_FD: directory}

@@ -41,6 +41,8 @@ LONG = 64 * 1024
 _FORMAT = 0o170000
 _STEP = 128
 """Files that are taken before others are asked whether they have time."""
+_FIRST_STEP = 8
+"""The same while it is not known whether others are worth their start."""
 _ENCODING = sys.getfilesystemencoding()
 _ERRORS = sys.getfilesystemencodeerrors()
 _KINDS = {
@@ -146,6 +148,7 @@ class Taking:
         finally:
             if self._others is not None:
                 self._others.close()
+                self._others = None  # each knows the other, and one of them has room for a file
             if self._root >= 0:
                 os.close(self._root)
         return self._digest
@@ -237,7 +240,8 @@ class Taking:
 
                 self._others = Parts(self, self._root)
                 continue
-            until = min(position + _STEP, len(files))
+            step = _FIRST_STEP if self._others is None else _STEP
+            until = min(position + step, len(files))
             self.files(frame, fd, files[position:until], self._others)
             self._files += until - position
             position = until
