@@ -235,8 +235,7 @@ def test_a_server_that_comes_back_is_used_again(bench: BenchOf) -> None:
 def test_a_server_that_dies_at_work_is_replaced(bench: BenchOf) -> None:
     b = bench(Manners(seconds=30), Manners())
     first, second = b.servers
-    b.executor  # noqa: B018 - the nodes are made
-    b._nodes[1].done = 5  # so that the first one is asked
+    b.busy(1, 5)
     threading.Timer(0.5, first.stop).start()
     done = b.run(b.action("x"))
     assert done.node.endswith(second.host)
@@ -264,8 +263,7 @@ def test_an_action_whose_time_is_up(bench: BenchOf) -> None:
 
 def test_a_slow_server_is_raced_by_another(bench: BenchOf) -> None:
     b = bench(Manners(seconds=30), Manners())
-    b.executor  # noqa: B018
-    b._nodes[1].done = 5
+    b.busy(1, 5)
     started = time.monotonic()
     done = b.run(b.action("x", expected_ms=100))
     assert time.monotonic() - started < 20
@@ -305,8 +303,7 @@ def test_cancelling_ends_it(bench: BenchOf) -> None:
 )
 def test_false_content_is_noticed_and_made_elsewhere(bench: BenchOf, manners: Manners) -> None:
     b = bench(manners, Manners())
-    b.executor  # noqa: B018
-    b._nodes[1].done = 50
+    b.busy(1, 50)
     liar, honest = b.servers
     done = b.run(b.action("x", fresh=True))
     assert b.made(done) == b"one\nx"
@@ -318,8 +315,7 @@ def test_false_content_is_noticed_and_made_elsewhere(bench: BenchOf, manners: Ma
 
 def test_false_content_of_a_large_file_is_noticed(bench: BenchOf) -> None:
     b = bench(Manners(lies=lambda data: data[:-1] + b"!"), Manners())
-    b.executor  # noqa: B018
-    b._nodes[1].done = 50
+    b.busy(1, 50)
     big = b"0123456789" * 100_000
     done = b.run(b.action("x", {"big": big}, fresh=True))
     assert b.made(done) == big + b"x"
@@ -359,8 +355,7 @@ def test_a_worker_whose_root_is_elsewhere_is_refused(bench: BenchOf) -> None:
 @pytest.mark.parametrize("seen", ["refused uid 1000\n", "refused network eth0\n"])
 def test_a_worker_that_the_launcher_refuses(bench: BenchOf, seen: str) -> None:
     b = bench(Manners(seen=seen, status=97), Manners())
-    b.executor  # noqa: B018
-    b._nodes[1].done = 5
+    b.busy(1, 5)
     done = b.run(b.action("x"))
     assert done.node.endswith(b.servers[1].host)
     assert any(seen.split()[1] in note for note in done.notes)

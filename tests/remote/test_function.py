@@ -222,7 +222,7 @@ def test_a_file_as_an_input_whose_size_no_tree_says(bench: BenchOf, function: st
     assert b.made(b.run(replace(action, inputs=inputs))) == b"one\na filex"
 
 
-def test_nothing_is_read_to_be_named(bench: BenchOf) -> None:
+def test_nothing_is_read_to_be_named(bench: BenchOf, monkeypatch: pytest.MonkeyPatch) -> None:
     b = bench(Manners(functions=("BLAKE3",)))
     action = b.action("x", {"a": b"one" * 100})
     b.run(action)
@@ -233,7 +233,7 @@ def test_nothing_is_read_to_be_named(bench: BenchOf) -> None:
         opened.append(digest)
         return plain(digest)
 
-    b.store.open_blob = open_blob  # type: ignore[method-assign]
+    monkeypatch.setattr(b.store, "open_blob", open_blob)
     other = Bench(b.servers, b.store)
     try:
         done = other.run(other.action("y", {"a": b"one" * 100}))
@@ -265,8 +265,7 @@ def test_a_false_size_is_noticed(bench: BenchOf, function: str, here: bool, size
     files = {"a": b"0123456789" * (size // 10)}
     if here:
         store_tree(b.store, {"file": files["a"] + b"x"})
-    b.executor  # noqa: B018 - the nodes are made
-    b._nodes[1].done = 50
+    b.busy(1, 50)
     done = b.run(b.action("x", files, fresh=True))
     assert b.made(done) == files["a"] + b"x"
     assert done.node.endswith(honest.host)

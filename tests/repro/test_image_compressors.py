@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from reprobuild.adapters.builders import layer as layers
 from reprobuild.adapters.oci import gzipstream
 from reprobuild.adapters.oci.layout import open_layout
 from reprobuild.adapters.oci.storelayout import read_image
+from reprobuild.adapters.oci.streams import Piece
 from reprobuild.adapters.oci.verify import verify_blobs
 from reprobuild.core.image import ImageFacts
 from support.images import image, layer
@@ -35,11 +36,11 @@ def made(tmp_path: Path, name: str, **params: str | int) -> ImageFacts:
 def other_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compresses by zlib, as a version of the library with other bytes would."""
 
-    def stream(pieces: object, level: int, done: gzipstream.Done) -> object:
-        def compress(member: bytes) -> bytes:
+    def stream(pieces: Iterable[Piece], level: int, done: gzipstream.Done) -> Iterator[Piece]:
+        def compress(member: Piece) -> Piece:
             return gzip.compress(member, min(level, 9), mtime=0)
 
-        return gzipstream.compressed_members(pieces, compress, done, check=lambda: None)  # type: ignore[arg-type]
+        return gzipstream.compressed_members(pieces, compress, done, check=lambda: None)
 
     monkeypatch.setattr(layers, "gzip_stream", stream)
 

@@ -100,6 +100,11 @@ class Bench:
             )
         return self._executor
 
+    def busy(self, number: int, done: int) -> None:
+        """Has a node done so many actions already, so that another one is asked first."""
+        _ = self.executor  # which makes the nodes
+        self._nodes[number].done = done
+
     def action(
         self, word: str, files: Mapping[str, bytes] | None = None, **more: Any
     ) -> RemoteAction:
