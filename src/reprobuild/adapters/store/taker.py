@@ -45,7 +45,7 @@ class Taker:
         raise NotImplementedError
 
     def long(self, file: Opened) -> bytes:
-        """The same for a longer one, by several threads at once. Raises ReadError."""
+        """The same for a longer one, which is read in pieces. Raises ReadError."""
         raise NotImplementedError
 
     def node(self, data: bytes, below: tuple[str, ...]) -> bytes:
