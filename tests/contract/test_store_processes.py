@@ -204,11 +204,53 @@ def test_it_ends_with_the_one_that_started_it(after: float, content: Path, tmp_p
     assert not any(_lives(other) for other in others)
     with LocalStore.open(home) as store:
         assert store.verify(jobs=1).problems == []
-        store.gc()
+        while list((home / "tmp").iterdir()) and time.monotonic() < deadline:
+            store.gc()  # one that was started since holds its place until it ends
         assert list((home / "tmp").iterdir()) == []
         store.capture(content)
         store.barrier()
         assert store.verify(jobs=1).problems == []
+
+
+ORPHAN = """\
+import os, signal, sys
+from pathlib import Path
+from reprobuild.adapters.store import crew, process, taking
+from reprobuild.adapters.store.store import LocalStore
+taking.WORTH = 40 * taking.OVERHEAD
+crew.spare_cores = lambda: 1
+def ask(self, request):
+    os.kill(self._pid, signal.SIGSTOP)
+    print(self._pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+process.Process.ask = ask
+with LocalStore.open(Path(sys.argv[1]), create=True) as store:
+    store.capture(Path(sys.argv[2]))
+"""
+
+
+def test_collection_leaves_a_session_to_the_last_that_writes_there(
+    content: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "store"
+    done = subprocess.run(
+        [sys.executable, "-c", ORPHAN, str(home), str(content)], capture_output=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    other = int(done.stdout)
+    with LocalStore.open(home) as store:
+        try:
+            assert _lives(str(other))
+            kept = list((home / "tmp").glob("*/apart-*"))
+            assert len(kept) == 1
+            store.gc()
+            assert list((home / "tmp").glob("*/apart-*")) == kept
+        finally:
+            os.kill(other, signal.SIGCONT)
+        deadline = time.monotonic() + 60
+        while list((home / "tmp").iterdir()) and time.monotonic() < deadline:
+            store.gc()
+        assert list((home / "tmp").iterdir()) == []
 
 
 def _lives(pid: str) -> bool:
@@ -231,10 +273,11 @@ def test_one_that_cannot_write_leaves_it_to_us(
 ) -> None:
     real = Keeping.apart
 
-    def apart(self: Keeping) -> object:
-        made: Any = real(self)
+    def apart(self: Keeping) -> tuple[object, int]:
+        made, lock = real(self)
+        assert isinstance(made, tuple)
         root, prefix = made
-        return root, prefix + "absent/"
+        return (root, prefix + "absent/"), lock
 
     monkeypatch.setattr(Keeping, "apart", apart)
     assert captured(content, tmp_path / "store") == plain(content, monkeypatch)

@@ -2,7 +2,8 @@
 
 The other process writes below this one's own session in tmp/ and names nothing: what it wrote is
 handed over, and passes the barrier here with everything else. Were it killed, what it left would
-go with the session.
+go with the session; were this one killed, the session would stay until the other ends as well,
+which holds its lock.
 """
 
 from __future__ import annotations

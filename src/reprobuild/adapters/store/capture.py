@@ -91,11 +91,13 @@ class Keeping(Taker):
         assert self._trees is not None
         return self._trees.add_node(data, below).raw
 
-    def apart(self) -> object:
-        """What `apart.KeepingApart` needs; raises OSError, as for a store that takes no more."""
+    def apart(self) -> tuple[object, int]:
+        """What `apart.KeepingApart` needs, and the session's lock; raises OSError, as for a store
+        that takes no more."""
         assert self._staging is not None
         self._apart += 1
-        return self._staging.layout.blobs, self._staging.corner(self._apart)
+        corner = self._staging.corner(self._apart)
+        return (self._staging.layout.blobs, corner), self._staging.session_fd
 
     def adopt(self, handed: Any) -> None:
         """Hands over what was written and found there."""

@@ -17,7 +17,8 @@ _MOST = 7
 class Crew:
     """As many processes as there are cores to spare and work to keep them busy; `close` ends them.
 
-    `work` is their kind (served.py), `setup` makes what they need to know (it may raise OSError).
+    `work` is their kind (served.py), `setup` makes what they need to know and the lock that they
+    hold, or -1 (it may raise OSError).
     `done` is called in the caller's thread with each piece and its answer; None means that it was
     not done, and that `done` has to do it. `worth` is how much of work makes one more worth its
     start; who uses a crew waits for that much before the first.
@@ -26,7 +27,7 @@ class Crew:
     def __init__(
         self,
         work: str,
-        setup: Callable[[], Any],
+        setup: Callable[[], tuple[Any, int]],
         done: Callable[[Any, Any], None],
         *,
         worth: int,
@@ -82,7 +83,8 @@ class Crew:
     def _start(self) -> None:
         self._left -= 1
         try:
-            process = Process(self._work, self._setup(), self._directory)
+            told, lock = self._setup()
+            process = Process(self._work, told, self._directory, lock)
         except (OSError, GoneError):
             self._left = 0
         else:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 DIRECTORY_FD = 3
 """What the process finds the directory under that it was given."""
+_HELD_FD = 4
+"""What it holds the lock by that it was given."""
 
 _KEPT = ("LD_LIBRARY_PATH", "PATH")
 _PROGRAM = "from reprobuild.adapters.store.served import main; main()"
@@ -49,10 +51,11 @@ def spare_cores() -> int:
 class Process:
     """One such process, for one kind of work; raises OSError or GoneError when none can be had.
 
-    `work` names a function of served.py, which is given `setup`, and then each request.
+    `work` names a function of served.py, which is given `setup`, and then each request. `lock` is
+    the descriptor of a flock(2) that it holds as well as this process, for as long as it lives.
     """
 
-    def __init__(self, work: str, setup: Any, directory: int = -1) -> None:
+    def __init__(self, work: str, setup: Any, directory: int = -1, lock: int = -1) -> None:
         if not sys.executable:
             raise FileNotFoundError("it is not known where the interpreter is")
         self._asked = 0
@@ -67,7 +70,7 @@ class Process:
             raise
         high: dict[int, int] = {}
         try:
-            places = {0: theirs_in, 1: theirs_out, DIRECTORY_FD: directory}
+            places = {0: theirs_in, 1: theirs_out, DIRECTORY_FD: directory, _HELD_FD: lock}
             for place, fd in places.items():
                 if fd >= 0:  # out of the way of the numbers that it is to have there
                     high[place] = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)

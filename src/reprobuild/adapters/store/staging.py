@@ -60,6 +60,12 @@ class Staging:
         return f"{directory}/{unique}-"
 
     @property
+    def session_fd(self) -> int:
+        """What holds the lock of this session's directory, where there is one. Whoever writes
+        there has it as well: collection leaves the directory to the last of them."""
+        return self._session_fd
+
+    @property
     def root_fd(self) -> int:
         """A descriptor of the store's directory, older than everything written here."""
         if self._root_fd < 0:

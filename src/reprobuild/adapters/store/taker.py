@@ -52,8 +52,9 @@ class Taker:
         """Takes a directory node, after the nodes `below` it (their digests); its digest."""
         raise NotImplementedError
 
-    def apart(self) -> object:
-        """What `served.take` needs to make its like in another process; raises OSError."""
+    def apart(self) -> tuple[object, int]:
+        """What `served.take` needs to make its like in another process, and the lock that this one
+        holds meanwhile or -1; raises OSError."""
         raise NotImplementedError
 
     def handed(self) -> object:
@@ -85,9 +86,9 @@ class Naming(Taker):
         """A node's digest."""
         return blake3(node.PREFIX + data).digest()
 
-    def apart(self) -> object:
+    def apart(self) -> tuple[object, int]:
         """Nothing is needed."""
-        return ()
+        return (), -1
 
     def handed(self) -> object:
         """Nothing is left."""

@@ -114,7 +114,7 @@ def _content(root: str, report: Report, known: Known, jobs: int) -> None:
             if jobs > 1 and crew is None and _many_short(found):
                 from reprobuild.adapters.store.crew import Crew
 
-                crew = Crew("shard", lambda: None, done, worth=_MANY)
+                crew = Crew("shard", lambda: (None, -1), done, worth=_MANY)
             while crew is not None:
                 if crew.offer(shard, shard, found.count // number):
                     break
