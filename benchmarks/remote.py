@@ -237,10 +237,11 @@ def cluster(nodes: int, jobs: int) -> Iterator[str]:
             yield url(made.up(nodes, jobs))
         finally:
             made.down(purge=True)
-            # else what its servers took would count as ours when they are waited for later
+            # else what its servers took would count as ours when they are waited for later; the
+            # starters of builds here are children as well, and live on
             with suppress(ChildProcessError):
-                while True:
-                    os.waitpid(-1, 0)
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
 
 
 def change(files: int, size: int) -> None:
