@@ -276,8 +276,8 @@ def test_one_that_cannot_write_leaves_it_to_us(
     def apart(self: Keeping) -> tuple[object, int]:
         made, lock = real(self)
         assert isinstance(made, tuple)
-        root, prefix = made
-        return (root, prefix + "absent/"), lock
+        root, prefix, seen = made
+        return (root, prefix + "absent/", seen), lock
 
     monkeypatch.setattr(Keeping, "apart", apart)
     assert captured(content, tmp_path / "store") == plain(content, monkeypatch)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from reprobuild.adapters.store import paths
 from reprobuild.adapters.store.capture import Keeping
+from reprobuild.adapters.store.seen import Seen
 from reprobuild.adapters.store.shelf import Shelf
 
 TYPE_CHECKING = False  # as typing has it, without importing that
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 class Notes:
     """Stands in for `Staging` there: notes what the one here is to be told."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, seen: str) -> None:
         self._prefix = prefix
+        self.seen = Seen(seen)
         self._counter = 0
         self._mine: dict[tuple[str, bool], str] = {}
         self._new: list[tuple[str, bool, str]] = []
@@ -47,7 +49,7 @@ class Notes:
 
     def handed(self) -> Any:
         """What was noted since the last time: for `Staging.adopt`."""
-        told = (self._new, list(self._touched))
+        told = (self._new, list(self._touched), self.seen.taken())
         self._new, self._touched = [], set()
         return told
 
@@ -55,9 +57,9 @@ class Notes:
 class KeepingApart(Keeping):
     """The taker there; `setup` is what `Keeping.apart` made."""
 
-    def __init__(self, setup: tuple[str, str]) -> None:
-        blobs, prefix = setup
-        self._notes = Notes(prefix)
+    def __init__(self, setup: tuple[str, str, str]) -> None:
+        blobs, prefix, seen = setup
+        self._notes = Notes(prefix, seen)
         super().__init__(Shelf(self._notes, lambda *blob: paths.blob(blobs, *blob)), None)
 
     def handed(self) -> Any:

@@ -133,7 +133,7 @@ class Blobs(Shelf):
     def add_bytes(self, data: bytes | bytearray | memoryview, executable: bool) -> str:
         """Stores `data` unless it is here; its digest."""
         hex_digest = digest_hex(data)
-        if not self.holds(hex_digest, executable, len(data)):
+        if not self.holds(hex_digest, executable, len(data), data):
             self.stage(hex_digest, data, executable)
         return hex_digest
 

@@ -97,13 +97,15 @@ class Keeping(Taker):
         assert self._staging is not None
         self._apart += 1
         corner = self._staging.corner(self._apart)
-        return (self._staging.layout.blobs, corner), self._staging.session_fd
+        layout = self._staging.layout
+        return (layout.blobs, corner, layout.seen), self._staging.session_fd
 
     def adopt(self, handed: Any) -> None:
         """Hands over what was written and found there."""
         assert self._staging is not None
-        new, touched = handed
+        new, touched, seen = handed
         for hex_digest, executable, path in new:
             self._staging.add_blob(hex_digest, executable, path)
         for directory in touched:
             self._staging.touch_directory(directory)
+        self._staging.seen.adopt(seen)

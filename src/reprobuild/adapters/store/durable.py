@@ -49,6 +49,15 @@ def create(path: str | bytes | Path, mode: int = 0o444, *, dir_fd: int | None = 
     return fd
 
 
+def open_to_append(path: str, mode: int) -> int:
+    """A file, open to be written at its end; made with `mode`, less the umask, when absent.
+
+    What is no file (a pipe that nobody reads) is not waited for.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    return os.open(path, flags, mode)
+
+
 def write_some(fd: int, data: bytes | bytearray | memoryview) -> int:
     """One write(2): may write less than it was given."""
     return os.write(fd, data)
@@ -92,6 +101,11 @@ def mkdir(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
 _SHARED = stat.S_ISGID | stat.S_IWGRP
 
 
+def is_shared(directory: str | Path) -> bool:
+    """Whether the accounts of a group write in a directory."""
+    return os.stat(directory).st_mode & _SHARED == _SHARED
+
+
 def ensure_directory(path: Path) -> None:
     """Makes `path` unless it is there; below a directory that a group shares, shared as well."""
     try:
@@ -100,7 +114,7 @@ def ensure_directory(path: Path) -> None:
         if not path.is_dir():
             raise
         return
-    if os.stat(path.parent).st_mode & _SHARED == _SHARED:
+    if is_shared(path.parent):
         os.chmod(path, 0o2775)  # noqa: S103 - other accounts of the group write here
 
 

@@ -11,10 +11,11 @@ import errno
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reprobuild.adapters.store import durable, locks, reserve
+from reprobuild.adapters.store import durable, locks, reserve, seen
 from reprobuild.adapters.store.dirstack import remove_any
 from reprobuild.adapters.store.info import Kind, files
 from reprobuild.adapters.store.layout import Layout
@@ -123,6 +124,7 @@ def _asked(layout: Layout, policy: Policy) -> int:
 class _Sweep:
     def __init__(self, layout: Layout, live: Live, dry_run: bool) -> None:
         self._root = str(layout.root)
+        self._layout = layout
         self._live = live
         self._result = Collection(dry_run)
         self._fd = os.open(layout.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -186,6 +188,10 @@ class _Sweep:
     def _blobs(self) -> None:
         home = f"{self._root}/blobs"
         self._remove("blobs", [e.path for e in files(home) if not self._live.has_blob(e.name)])
+        if not self._result.dry_run:
+            temporary = self._layout.directory("tmp") / f"seen-{os.getpid()}-{os.urandom(4).hex()}"
+            with suppress(OSError):  # a full disk may refuse: it is a memo
+                seen.tidy(self._layout.seen, str(temporary), self._live.blobs.__contains__)
 
     def _materialised(self) -> None:
         home = f"{self._root}/materialised"

@@ -51,13 +51,14 @@ _OURS = frozenset({*DIRECTORIES, ".git", RESERVE})
 class Layout:
     """The paths of one store; strings, not Path, where many are made."""
 
-    __slots__ = ("blobs", "drvs", "root", "trees")
+    __slots__ = ("blobs", "drvs", "root", "seen", "trees")
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.blobs = f"{root}/blobs/"
         self.trees = f"{root}/trees/"
         self.drvs = f"{root}/drvs/"
+        self.seen = f"{root}/cache/seen"
 
     def blob(self, hex_digest: str, executable: bool) -> str:
         """A blob's file."""

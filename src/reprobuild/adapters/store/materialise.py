@@ -57,6 +57,7 @@ class Materialiser:
                 made = self._build(digest, building)
                 durable.sync_tree(building, made, self._staging.root_fd)
                 self._publish(building, final)
+                self._staging.seen.keep()
             except BaseException:
                 discard(building)
                 raise
@@ -87,6 +88,7 @@ class Materialiser:
                 durable.sync_paths([str(building)], self._staging.root_fd)
                 if not durable.rename_new(building, final):
                     durable.unlink(building)
+                self._staging.seen.keep()
             except BaseException:
                 durable.forget(building)
                 raise
@@ -190,7 +192,10 @@ class Materialiser:
                 reason = f"{info.st_size} bytes instead of {entry.size}"
                 raise damaged("blob", entry.digest.hex, path, reason)
             if _fit(info, entry) and self._try_link(source, path, directory, name):
+                linked = os.fstat(source).st_ctime_ns
                 _verify(source, entry, path)
+                # The link moved ctime: else the next release would read all of it again.
+                self._staging.seen.later(entry.digest.hex, entry.executable, path, linked)
                 return 0
             self._copy(source, path, directory, name, entry)
             return 1

@@ -21,8 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO, Protocol
 
+    from reprobuild.adapters.store.seen import Seen
+
     class Pending(Protocol):
         """What a shelf needs of `Staging`."""
+
+        @property
+        def seen(self) -> Seen: ...
 
         def temporary(self) -> str: ...
         def blob(self, hex_digest: str, executable: bool) -> str | None: ...
@@ -60,43 +65,32 @@ class Shelf:
         The content is read where the file's time or mode is not what every blob has: something
         has written to it. Who brings the content asks `holds`.
         """
-        return self._find(hex_digest, executable, size, read=False)
+        return self._find(hex_digest, executable, size, None, read=False)
 
     def holds(
-        self, hex_digest: str, executable: bool, size: int, data: bytes | memoryview | None = None
+        self,
+        hex_digest: str,
+        executable: bool,
+        size: int,
+        data: bytes | bytearray | memoryview | None = None,
     ) -> bool:
-        """`present`, with the content read once in this object's life.
+        """`present`, with the content read unless the file is what it was at its last reading.
 
         To be asked before content in hand is dropped because it is here already: a rebuild must
         not confirm a blob that rotted. `data` is that content, where it is in memory: comparing
         takes a third of the time of hashing.
         """
-        path = self._place(hex_digest, executable)
-        if data is None or path in self._confirmed:
-            return self._find(hex_digest, executable, size, read=True)
-        if self._staging.blob(hex_digest, executable) is not None:
-            return True
-        try:
-            fd = open_quietly(path, _READ)
-        except OSError as error:
-            if error.errno in _ABSENT:
-                return self._staging.blob(hex_digest, executable) is not None
-            raise damaged("blob", hex_digest, path, f"unreadable: {error.strerror}") from error
-        try:
-            self._check_size(hex_digest, path, size, os.fstat(fd).st_size)
-            same = _is_content(fd, data)
-        except OSError as error:
-            raise damaged("blob", hex_digest, path, f"unreadable: {error.strerror}") from error
-        finally:
-            os.close(fd)
-        if same:
-            self._confirmed.add(path)
-        else:
-            self._confirm(hex_digest, path, size)
-        self._staging.touch(path)
-        return True
+        return self._find(hex_digest, executable, size, data, read=True)
 
-    def _find(self, hex_digest: str, executable: bool, size: int, *, read: bool) -> bool:
+    def _find(
+        self,
+        hex_digest: str,
+        executable: bool,
+        size: int,
+        data: bytes | bytearray | memoryview | None,
+        *,
+        read: bool,
+    ) -> bool:
         if self._staging.blob(hex_digest, executable) is not None:
             return True
         path = self._place(hex_digest, executable)
@@ -105,25 +99,35 @@ class Shelf:
         except OSError as error:
             if error.errno in _ABSENT:
                 return self._staging.blob(hex_digest, executable) is not None
-            raise
-        self._check_size(hex_digest, path, size, info.st_size)
-        mode = 0o555 if executable else 0o444
-        touched = info.st_mtime_ns != durable.EPOCH_NS or S_IMODE(info.st_mode) != mode
-        if (read or touched) and path not in self._confirmed:
-            self._confirm(hex_digest, path, size)
+            raise damaged("blob", hex_digest, path, f"unreadable: {error.strerror}") from error
+        if info.st_size != size:
+            reason = f"{info.st_size} bytes instead of {size}"
+            raise damaged("blob", hex_digest, path, reason)
+        if (
+            (read or _touched(info, executable))
+            and path not in self._confirmed
+            and not self._staging.seen.knows(hex_digest, executable, info)
+        ):
+            self._confirm(hex_digest, executable, path, info, data)
         self._staging.touch(path)
         return True
 
-    @staticmethod
-    def _check_size(hex_digest: str, path: str, size: int, have: int) -> None:
-        if have != size:
-            raise damaged("blob", hex_digest, path, f"{have} bytes instead of {size}")
-
-    def _confirm(self, hex_digest: str, path: str, size: int) -> None:
-        reason = content_problem(path, hex_digest, size)
-        if reason:
-            raise damaged("blob", hex_digest, path, reason)
+    def _confirm(
+        self,
+        hex_digest: str,
+        executable: bool,
+        path: str,
+        before: os.stat_result,
+        data: bytes | bytearray | memoryview | None,
+    ) -> None:
+        if data is None or not _is_content(path, data):
+            reason = content_problem(path, hex_digest, before.st_size)
+            if reason:
+                raise damaged("blob", hex_digest, path, reason)
         self._confirmed.add(path)
+        after = os.stat(path, follow_symlinks=False)
+        if (after.st_ino, after.st_ctime_ns) == (before.st_ino, before.st_ctime_ns):
+            self._staging.seen.note(hex_digest, executable, after)
 
     def stage(
         self, hex_digest: str, data: bytes | bytearray | memoryview, executable: bool
@@ -194,8 +198,25 @@ def check_size(got: int, wanted: int) -> None:
     )
 
 
-def _is_content(fd: int, data: bytes | memoryview) -> bool:
-    """Whether a file holds just `data`; raises OSError."""
+def _touched(info: os.stat_result, executable: bool) -> bool:
+    """Whether a blob's time or mode is another than all have."""
+    mode = 0o555 if executable else 0o444
+    return info.st_mtime_ns != durable.EPOCH_NS or S_IMODE(info.st_mode) != mode
+
+
+def _is_content(path: str, data: bytes | bytearray | memoryview) -> bool:
+    """Whether a file holds just `data`; what cannot be read does not."""
+    try:
+        fd = open_quietly(path, _READ)
+        try:
+            return _holds(fd, data)
+        finally:
+            os.close(fd)
+    except OSError:
+        return False
+
+
+def _holds(fd: int, data: bytes | bytearray | memoryview) -> bool:
     size = len(data)
     if isinstance(data, bytes) and size < _PIECE:
         return os.read(fd, size + 1) == data

@@ -17,6 +17,7 @@ from pathlib import Path
 from reprobuild.adapters.store import durable, locks
 from reprobuild.adapters.store.dirstack import remove_tree
 from reprobuild.adapters.store.layout import Layout
+from reprobuild.adapters.store.seen import Seen
 from reprobuild.errors import ReprobuildError
 
 
@@ -25,6 +26,8 @@ class Staging:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        self.seen = Seen(layout.seen)
+        """Which blobs need not be read again."""
         self._state = threading.Lock()
         self._commit = threading.Lock()
         self._blobs: dict[tuple[str, bool], str] = {}
@@ -90,6 +93,7 @@ class Staging:
 
     def close(self) -> None:
         """Drops what is pending and this session's directory."""
+        self.seen.keep()
         with self._commit, self._state:
             if self._session is not None:
                 for path in (*self._blobs.values(), *(p for p, _ in self._trees.values())):
@@ -164,6 +168,7 @@ class Staging:
                 return
             try:
                 self._commit_all(blobs, trees, touched)
+                self.seen.keep()
             except BaseException as error:
                 with self._state:
                     self._touched |= touched
@@ -187,7 +192,9 @@ class Staging:
         self._sync(contents)
         directories = set(touched)
         for (hex_digest, executable), path in blobs:
-            self._name(path, self.layout.blob(hex_digest, executable), directories)
+            final = self.layout.blob(hex_digest, executable)
+            if self._name(path, final, directories):
+                self.seen.later(hex_digest, executable, final)
             with self._state:
                 del self._blobs[(hex_digest, executable)]
         self._sync_directories(directories)
@@ -199,18 +206,20 @@ class Staging:
                     del self._trees[hex_digest]
             self._sync_directories(directories)
 
-    def _name(self, path: str, final: str, directories: set[str]) -> None:
+    def _name(self, path: str, final: str, directories: set[str]) -> bool:
+        """Whether `path` has that name now, and no other file had it."""
         shard = final[: final.rindex("/")]
         directories.add(shard)
         try:
             placed = durable.rename_new(path, final)
         except FileNotFoundError:
             if os.path.lexists(final):
-                return
+                return False
             durable.ensure_directory(Path(shard))
             placed = durable.rename_new(path, final)
         if not placed:
             durable.forget(path)
+        return placed
 
     def _sync_directories(self, directories: Iterable[str]) -> None:
         # A shard may be new as well, ours or another's: its own name is in the parent.
