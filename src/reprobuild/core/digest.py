@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from typing import Protocol, Self
-
 from blake3 import blake3
 
 from reprobuild.core.blake import blake3_hex, tagged_hex
-from reprobuild.core.encoding import Value, encode
 from reprobuild.errors import ReprobuildError
 
-_HEX64 = re.compile(r"[0-9a-f]{64}\Z")
-_GIT = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
+TYPE_CHECKING = False  # as typing has it: a process that adds a tree is short, and waits for this
+if TYPE_CHECKING:
+    from typing import Protocol, Self
+
+    from reprobuild.core.encoding import Value
+else:
+    Protocol = object
+
+_DIGITS = "0123456789abcdef"
 
 
 class Hasher(Protocol):
@@ -24,11 +26,63 @@ class Hasher(Protocol):
     def hexdigest(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Digest:
-    """A BLAKE3 digest of 32 bytes: names blobs, trees, derivations, actions and records."""
+class _Name:
+    """What is named by hex digits: immutable, equal to and ordered among its own kind alone.
+
+    Written out, since making three dataclasses takes longer than hashing a small tree, and making
+    an object of one three times as long.
+    """
+
+    __slots__ = ("hex",)
+    __match_args__ = ("hex",)
 
     hex: str
+
+    def __init__(self, hex: str) -> None:
+        _set_hex(self, hex)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __eq__(self, other: object) -> bool:
+        return self.hex == other.hex if isinstance(other, type(self)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.hex)
+
+    def __lt__(self, other: Self) -> bool:
+        return self.hex < other.hex if isinstance(other, type(self)) else NotImplemented
+
+    def __le__(self, other: Self) -> bool:
+        return self.hex <= other.hex if isinstance(other, type(self)) else NotImplemented
+
+    def __gt__(self, other: Self) -> bool:
+        return self.hex > other.hex if isinstance(other, type(self)) else NotImplemented
+
+    def __ge__(self, other: Self) -> bool:
+        return self.hex >= other.hex if isinstance(other, type(self)) else NotImplemented
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
+        return type(self), (self.hex,)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.hex!r})"
+
+
+_set_hex = _Name.__dict__["hex"].__set__
+
+
+def _is_hex(text: str, length: int) -> bool:
+    return len(text) == length and not text.strip(_DIGITS)
+
+
+class Digest(_Name):
+    """A BLAKE3 digest of 32 bytes: names blobs, trees, derivations, actions and records."""
+
+    __slots__ = ()
 
     PREFIX = "blake3:"
 
@@ -36,7 +90,7 @@ class Digest:
     def parse(cls, text: str) -> Self:
         """From `blake3:<64 hex>` or the bare 64 hex digits; raises E-DIGEST."""
         bare = text.removeprefix(cls.PREFIX)
-        if not _HEX64.match(bare):
+        if not _is_hex(bare, 64):
             raise ReprobuildError("E-DIGEST", f"{text[:80]!r} is no BLAKE3 digest", got=text[:80])
         return cls(bare)
 
@@ -66,11 +120,10 @@ class Digest:
         return self.PREFIX + self.hex
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Sha256:
+class Sha256(_Name):
     """A SHA-256 digest: OCI blobs and manifests, wheels, Debian packages, downloads."""
 
-    hex: str
+    __slots__ = ()
 
     PREFIX = "sha256:"
 
@@ -78,7 +131,7 @@ class Sha256:
     def parse(cls, text: str) -> Self:
         """From `sha256:<64 hex>` or the bare 64 hex digits; raises E-DIGEST."""
         bare = text.removeprefix(cls.PREFIX)
-        if not _HEX64.match(bare):
+        if not _is_hex(bare, 64):
             raise ReprobuildError("E-DIGEST", f"{text[:80]!r} is no SHA-256 digest", got=text[:80])
         return cls(bare)
 
@@ -86,16 +139,15 @@ class Sha256:
         return self.PREFIX + self.hex
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GitOid:
+class GitOid(_Name):
     """A git object name: 40 hex digits (SHA-1 repositories) or 64 (SHA-256 repositories)."""
 
-    hex: str
+    __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """From the full hex name; abbreviations and anything else raise E-DIGEST."""
-        if not _GIT.match(text):
+        if not (_is_hex(text, 40) or _is_hex(text, 64)):
             raise ReprobuildError(
                 "E-DIGEST", f"{text[:80]!r} is no full git object name", got=text[:80]
             )
@@ -115,6 +167,8 @@ def tagged(domain: str, payload: bytes) -> Digest:
 
 def document_digest(domain: str, value: Value) -> Digest:
     """The digest of a document: its canonical encoding under a domain tag."""
+    from reprobuild.core.encoding import encode
+
     return tagged(domain, encode(value))
 
 

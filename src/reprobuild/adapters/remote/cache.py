@@ -19,9 +19,10 @@ from reprobuild.adapters.remote.naming import Namer, Namers, Source
 from reprobuild.adapters.remote.server import Server, Trouble, lied
 from reprobuild.adapters.remote.stubs import stubs
 from reprobuild.adapters.remote.upload import Uploader
+from reprobuild.core.bundle.signedrecord import MAX_SIZE
 from reprobuild.core.digest import Digest
 from reprobuild.core.remote import wire
-from reprobuild.core.remote.entry import MAX_SIZE, Entry, Found
+from reprobuild.core.remote.entry import Entry, Found
 from reprobuild.core.remote.function import Function
 from reprobuild.core.remote.wire import Blob
 from reprobuild.core.tree import Directory

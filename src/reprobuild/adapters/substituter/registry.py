@@ -36,7 +36,8 @@ from reprobuild.adapters.fetch.wanted import Wanted
 from reprobuild.adapters.substituter.absent import Absences
 from reprobuild.adapters.substituter.patience import impatient, prompt
 from reprobuild.adapters.substituter.static import file_sha256
-from reprobuild.core.bundle.cacheentry import MAX_SIZE, CacheEntry, parse_entry
+from reprobuild.core.bundle.cacheentry import CacheEntry, parse_entry
+from reprobuild.core.bundle.signedrecord import MAX_SIZE
 from reprobuild.core.bundle.signing import Signer
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value, encode

@@ -24,13 +24,8 @@ from reprobuild.adapters.places import is_stream
 from reprobuild.adapters.regular import open_regular, read_regular
 from reprobuild.adapters.substituter.absent import Absences
 from reprobuild.adapters.substituter.patience import impatient, prompt
-from reprobuild.core.bundle.cacheentry import (
-    MAX_SIZE,
-    CacheEntry,
-    bundle_path,
-    entry_path,
-    parse_entry,
-)
+from reprobuild.core.bundle.cacheentry import CacheEntry, bundle_path, entry_path, parse_entry
+from reprobuild.core.bundle.signedrecord import MAX_SIZE
 from reprobuild.core.bundle.signing import Signer
 from reprobuild.core.digest import Digest, Sha256
 from reprobuild.core.record import Record

@@ -8,56 +8,30 @@ What is signed is the document without `signatures`, as `reprobuild/cache-entry/
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from reprobuild.core.bundle.signing import (
-    ENTRY,
-    Signature,
-    Signer,
-    Trust,
-    message,
-    parse_signatures,
-    trusted_by,
-)
-from reprobuild.core.digest import Digest, Sha256, document_digest
-from reprobuild.core.encoding import Value, decode, encode
+from reprobuild.core.bundle.signedrecord import SignedRecord, parse_signed
+from reprobuild.core.bundle.signing import ENTRY
+from reprobuild.core.digest import Digest, Sha256
+from reprobuild.core.encoding import Value
 from reprobuild.core.record import Record
 from reprobuild.errors import ReprobuildError
 
-DOMAIN = "reprobuild/cache-entry/v0"
-MAX_SIZE = 2**20
-
 
 @dataclass(frozen=True, slots=True)
-class CacheEntry:
+class CacheEntry(SignedRecord):
     """A record, and the bundle that holds its trees: file name, SHA-256, size in bytes."""
 
-    record: Record
     name: str
     sha256: Sha256
     size: int
-    signatures: tuple[Signature, ...] = ()
 
-    def _body(self) -> dict[str, Value]:
-        return {
-            "bundle": {"name": self.name, "sha256": self.sha256.hex, "size": self.size},
-            "format": 0,
-            "record": decode(self.record.encode()),
-        }
+    DOMAIN = "reprobuild/cache-entry/v0"
+    SIGNED = ENTRY
 
-    @property
-    def digest(self) -> Digest:
-        """What is signed."""
-        return document_digest(DOMAIN, self._body())
-
-    def signed(self, signer: Signer) -> CacheEntry:
-        """With the signer's signature."""
-        value = signer.sign(message(ENTRY, self.digest))
-        return replace(self, signatures=(Signature(signer.key, value),))
-
-    def trusted(self, trust: Trust) -> bool:
-        """Whether a trusted key signed it."""
-        return trusted_by(trust, self.signatures, ENTRY, self.digest) is not None
+    def more(self) -> dict[str, Value]:
+        """The bundle."""
+        return {"bundle": {"name": self.name, "sha256": self.sha256.hex, "size": self.size}}
 
     def says(self, record: Record, key: bytes) -> bool:
         """Whether it gives a record's recipe the same trees, at no lower grade, signed by `key`."""
@@ -68,32 +42,21 @@ class CacheEntry:
             and any(signature.key == key for signature in self.signatures)
         )
 
-    def encode(self) -> bytes:
-        """The file."""
-        return encode({**self._body(), "signatures": [s.document() for s in self.signatures]})
-
 
 def parse_entry(data: bytes) -> CacheEntry:
     """From the file's bytes; raises E-BUNDLE."""
     try:
-        document = decode(data)
-        assert isinstance(document, Mapping)
+        document, record, signatures = parse_signed(data)
         bundle = document["bundle"]
         assert isinstance(bundle, Mapping)
         name, size = bundle["name"], bundle["size"]
         assert isinstance(name, str)
         assert type(size) is int
         Digest.parse(name)
-        assert document["format"] == 0
-        return CacheEntry(
-            Record.decode(encode(document["record"])),
-            name,
-            Sha256.parse(str(bundle["sha256"])),
-            size,
-            parse_signatures(document["signatures"]),
-        )
+        sha256 = Sha256.parse(str(bundle["sha256"]))
     except (AssertionError, KeyError, TypeError, ReprobuildError) as error:
         raise ReprobuildError("E-BUNDLE", f"a binary cache's entry is off: {error}") from error
+    return CacheEntry(record, name, sha256, size, signatures=signatures)
 
 
 def entry_path(drv: Digest) -> str:

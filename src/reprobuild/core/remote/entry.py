@@ -10,68 +10,28 @@ says.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from reprobuild.core.bundle.signing import (
-    Signature,
-    Signer,
-    Trust,
-    message,
-    parse_signatures,
-    trusted_by,
-)
-from reprobuild.core.digest import Digest, document_digest
-from reprobuild.core.encoding import Value, decode, encode
-from reprobuild.core.record import Record
+from reprobuild.core.bundle.signedrecord import SignedRecord, parse_signed
 from reprobuild.core.remote.wire import Blob
 from reprobuild.errors import ReprobuildError
 
-DOMAIN = "reprobuild/remote-entry/v0"
-SIGNED = "reprobuild/signed-remote-entry/v0"
-MAX_SIZE = 2**20
-
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(SignedRecord):
     """A record, and who vouches for it."""
 
-    record: Record
-    signatures: tuple[Signature, ...] = ()
-
-    def _body(self) -> dict[str, Value]:
-        return {"format": 0, "record": decode(self.record.encode())}
-
-    @property
-    def digest(self) -> Digest:
-        """What is signed."""
-        return document_digest(DOMAIN, self._body())
-
-    def signed(self, signer: Signer) -> Entry:
-        """With the signer's signature."""
-        value = signer.sign(message(SIGNED, self.digest))
-        return replace(self, signatures=(Signature(signer.key, value),))
-
-    def trusted(self, trust: Trust) -> bool:
-        """Whether a key that is trusted signed it."""
-        return trusted_by(trust, self.signatures, SIGNED, self.digest) is not None
-
-    def encode(self) -> bytes:
-        """The bytes that are stored."""
-        return encode({**self._body(), "signatures": [s.document() for s in self.signatures]})
+    DOMAIN = "reprobuild/remote-entry/v0"
+    SIGNED = "reprobuild/signed-remote-entry/v0"
 
     @classmethod
     def parse(cls, data: bytes) -> Entry:
         """From the bytes; raises E-BUNDLE."""
         try:
-            document = decode(data)
-            assert isinstance(document, Mapping)
-            assert document["format"] == 0
-            return cls(
-                Record.decode(encode(document["record"])),
-                parse_signatures(document["signatures"]),
-            )
+            _, record, signatures = parse_signed(data)
         except (AssertionError, KeyError, TypeError, ReprobuildError) as error:
             raise ReprobuildError("E-BUNDLE", f"a shared cache's entry is off: {error}") from error
+        return cls(record, signatures=signatures)
 
 
 @dataclass(frozen=True, slots=True)
