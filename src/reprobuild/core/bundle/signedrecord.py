@@ -65,7 +65,7 @@ class SignedRecord:
 def parse_signed(data: bytes) -> tuple[Mapping[str, Value], Record, tuple[Signature, ...]]:
     """The document of a kind, its record and signatures.
 
-    Raises AssertionError, KeyError, TypeError or ReprobuildError for what is none: the kind words it.
+    Raises AssertionError, KeyError, TypeError or ReprobuildError for what is none.
     """
     document = decode(data)
     assert isinstance(document, Mapping)
