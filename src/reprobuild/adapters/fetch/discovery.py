@@ -103,6 +103,6 @@ class Discovery:
 
     def path(self, path: str, content: ContentStore, base: Path) -> Digest:
         """Stores the directory `path` (relative ones start at `base`) and returns its tree."""
-        from reprobuild.adapters.fetch.urls import PathFetcher
+        from reprobuild.adapters.fetch.paths import PathFetcher
 
         return PathFetcher(content, base).capture(path)

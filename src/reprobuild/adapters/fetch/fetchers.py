@@ -101,7 +101,7 @@ def file_fetchers(
         return UrlFetcher(shared().plain, content)
 
     def path() -> Fetcher:
-        from reprobuild.adapters.fetch.urls import PathFetcher
+        from reprobuild.adapters.fetch.paths import PathFetcher
 
         return PathFetcher(content, base)
 
