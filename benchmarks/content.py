@@ -34,10 +34,9 @@ from reprobuild.ports import BuildRequest, Mount
 
 ADD = """\
 import sys
-from pathlib import Path
 from reprobuild.adapters.store.store import LocalStore
-with LocalStore.open(Path(sys.argv[1]), create=True) as store:
-    store.capture(Path(sys.argv[2]))
+with LocalStore.open(sys.argv[1], create=True) as store:
+    store.capture(sys.argv[2])
     store.barrier()
 """
 

@@ -25,17 +25,15 @@ from reprobuild.core.tree import Directory, Entry, File, Tree
 
 GC = """\
 import sys
-from pathlib import Path
 from reprobuild.adapters.store.store import LocalStore
-with LocalStore.open(Path(sys.argv[1])) as store:
+with LocalStore.open(sys.argv[1]) as store:
     assert store.gc().bytes > 0
 """
 
 VERIFY = """\
 import sys
-from pathlib import Path
 from reprobuild.adapters.store.store import LocalStore
-with LocalStore.open(Path(sys.argv[1])) as store:
+with LocalStore.open(sys.argv[1]) as store:
     assert not store.verify().problems
 """
 

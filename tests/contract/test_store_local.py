@@ -92,6 +92,27 @@ def test_opening_imports_little() -> None:
     assert heavy & set(done.stdout.split()) == set()
 
 
+def test_who_only_adds_waits_for_no_imports(tmp_path: Path) -> None:
+    """They took longer than reading and hashing a small tree does (docs/performance.md)."""
+    (tmp_path / "content").mkdir()
+    (tmp_path / "content" / "file").write_bytes(b"content")
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "from reprobuild.adapters.store.store import LocalStore\n"
+        "with LocalStore.open(sys.argv[1], create=True) as store:\n"
+        "    store.capture(sys.argv[2])\n"
+        "    store.barrier()\n"
+        "print(*set(sys.modules) - before)\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "store"), str(tmp_path / "content")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    heavy = {
+        "collections", "contextlib", "dataclasses", "enum", "functools", "inspect", "json",
+        "pathlib", "re", "threading", "typing",
+    }  # fmt: skip
+    assert heavy & set(done.stdout.split()) == set()
+
+
 def git(directory: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=n", "-c", "user.email=n@example.org")
     done = subprocess.run(

@@ -173,6 +173,22 @@ def test_what_is_linked_and_damaged_is_not_noted(content: Path, tmp_path: Path) 
         refused("E-STORE-DAMAGED", lambda: store.capture(content))
 
 
+def test_what_is_written_to_after_it_was_read_is_not_noted(
+    content: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the link, with the reading that follows, and the note."""
+    home = tmp_path / "store"
+    tree = added(home, content)
+    monkeypatch.setattr(seen, "_TICK_NS", 2**62)
+    with LocalStore.open(home) as store:
+        store.materialise(tree)
+        monkeypatch.undo()
+        flip(next(path for path in blobs(home) if path.stat().st_size > 3))
+        time.sleep(2 * seen._TICK_NS / 1e9)
+    with LocalStore.open(home) as store:
+        refused("E-STORE-DAMAGED", lambda: store.capture(content))
+
+
 def test_what_is_younger_than_the_clock_s_tick_waits(
     content: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import operator
+import pickle
 
 import pytest
 from blake3 import blake3
@@ -79,3 +82,26 @@ def test_order_is_that_of_the_digits() -> None:
     digests = [Digest(c * 64) for c in "f09a"]
     assert [d.hex[0] for d in sorted(digests)] == ["0", "9", "a", "f"]
     assert Digest(HEX).short == HEX[:12]
+
+
+@pytest.mark.parametrize("kind", [Digest, Sha256, GitOid])
+def test_they_are_values(kind: type[Digest] | type[Sha256] | type[GitOid]) -> None:
+    one = kind(HEX)
+    for name in ("hex", "other"):
+        with pytest.raises(AttributeError):
+            setattr(one, name, "0")
+        with pytest.raises(AttributeError):
+            delattr(one, name)
+    assert one.hex == HEX and not hasattr(one, "__dict__")
+    assert copy.deepcopy(one) == pickle.loads(pickle.dumps(one)) == one
+    assert hash(kind(HEX)) == hash(one)
+    assert repr(one) == f"{kind.__name__}({HEX!r})"
+
+
+def test_order_is_within_a_kind() -> None:
+    low, high = Digest("0" * 64), Digest("f" * 64)
+    assert low < high and low <= high and low <= Digest("0" * 64)
+    assert high > low and high >= low and not low > high
+    for compare in (operator.lt, operator.le, operator.gt, operator.ge):
+        with pytest.raises(TypeError):
+            compare(low, Sha256("f" * 64))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-from typing import TYPE_CHECKING, BinaryIO, cast
 
 from blake3 import blake3
 
@@ -14,12 +13,15 @@ from reprobuild.adapters.store.hashing import digest_hex
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.shelf import CHUNK, IN_MEMORY, Shelf, check_size
 from reprobuild.core.digest import Digest
-from reprobuild.core.tree import File
 
+TYPE_CHECKING = False  # as typing has it, without importing that
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from _typeshed import WriteableBuffer
 
     from reprobuild.adapters.store.shelf import Pending
+    from reprobuild.core.tree import File
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _QUIETLY = _READ | os.O_NOATIME
@@ -106,7 +108,7 @@ class Blobs(Shelf):
     def open(self, digest: Digest) -> BinaryIO:
         """A verifying reader."""
         fd, path = self.open_fd(digest.hex)
-        return cast(BinaryIO, VerifyingReader(fd, digest.hex, path))
+        return VerifyingReader(fd, digest.hex, path)  # type: ignore[return-value]
 
     def read(self, file: File) -> bytes:
         """The whole content of a file that fits into memory; raises E-STORE-DAMAGED."""
@@ -139,6 +141,8 @@ class Blobs(Shelf):
 
     def add_stream(self, source: BinaryIO, executable: bool, size: int = -1) -> File:
         """Stores what `source` yields; raises E-CONTENT-SIZE when `size` is given and not met."""
+        from reprobuild.core.tree import File
+
         head = _read_up_to(source, IN_MEMORY + 1 if size < 0 else min(size, IN_MEMORY) + 1)
         if len(head) <= IN_MEMORY and (size < 0 or len(head) <= size):
             check_size(len(head), size)

@@ -19,17 +19,17 @@ TYPE_CHECKING = False  # as typing has it, without importing that
 if TYPE_CHECKING:
     from typing import Any
 
+    from reprobuild.adapters.store.nodes import Nodes
     from reprobuild.adapters.store.staging import Staging
-    from reprobuild.adapters.store.trees import Trees
 
 
 class Keeping(Taker):
     """Adds what it is given to a store, before any name refers to it."""
 
-    def __init__(self, shelf: Shelf, trees: Trees | None, staging: Staging | None = None) -> None:
-        """`trees` is None where there will be no nodes, `staging` where it is apart already."""
+    def __init__(self, shelf: Shelf, nodes: Nodes | None, staging: Staging | None = None) -> None:
+        """`nodes` is None where there will be no nodes, `staging` where it is apart already."""
         self._shelf = shelf
-        self._trees = trees
+        self._nodes = nodes
         self._staging = staging
         self._room = memoryview(b"")
         self._apart = 0
@@ -88,8 +88,8 @@ class Keeping(Taker):
 
     def node(self, data: bytes, below: tuple[str, ...]) -> bytes:
         """Adds a directory node; its digest."""
-        assert self._trees is not None
-        return self._trees.add_node(data, below).raw
+        assert self._nodes is not None
+        return bytes.fromhex(self._nodes.add_node(data, below))
 
     def apart(self) -> tuple[object, int]:
         """What `apart.KeepingApart` needs, and the session's lock; raises OSError, as for a store

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import os
 import stat
-from types import TracebackType
 
 from reprobuild.adapters.store import durable
+
+TYPE_CHECKING = False  # as typing has it, without importing that or pathlib
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KEPT_OPEN = 64
@@ -98,6 +102,14 @@ def remove_tree(path: str) -> None:
             stack.pop()
             durable.rmdir(name, dir_fd=stack.top)
     durable.rmdir(path)
+
+
+def discard(path: str | Path) -> None:
+    """The same as far as that can be done; collection does the rest."""
+    try:
+        remove_tree(str(path))
+    except OSError:
+        return
 
 
 def remove_any(path: str) -> bool:

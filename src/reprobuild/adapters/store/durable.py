@@ -106,15 +106,15 @@ def is_shared(directory: str | Path) -> bool:
     return os.stat(directory).st_mode & _SHARED == _SHARED
 
 
-def ensure_directory(path: Path) -> None:
+def ensure_directory(path: str | Path) -> None:
     """Makes `path` unless it is there; below a directory that a group shares, shared as well."""
     try:
         mkdir(path)
     except FileExistsError:
-        if not path.is_dir():
+        if not os.path.isdir(path):
             raise
         return
-    if is_shared(path.parent):
+    if is_shared(os.path.dirname(path)):
         os.chmod(path, 0o2775)  # noqa: S103 - other accounts of the group write here
 
 
@@ -259,7 +259,7 @@ def sync_paths(paths: Collection[str], root_fd: int) -> None:
             os.close(fd)
 
 
-def sync_tree(path: Path, inodes: int, root_fd: int) -> None:
+def sync_tree(path: str | Path, inodes: int, root_fd: int) -> None:
     """Makes a directory with about `inodes` new inodes durable, all the way down."""
     if inodes > FEW:
         try:
@@ -287,7 +287,7 @@ def _fsync_regular(name: str, directory: int) -> None:
         os.close(fd)
 
 
-def sync_directory(path: Path) -> None:
+def sync_directory(path: str | Path) -> None:
     """fsync of a directory, which makes the names in it durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -296,7 +296,9 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def write_document(temporary: str | Path, target: Path, data: bytes, *, replace: bool) -> None:
+def write_document(
+    temporary: str | Path, target: str | Path, data: bytes, *, replace: bool
+) -> None:
     """A small file with `data` at `target`, atomic and durable on return, read-only."""
     fd = create(temporary)
     try:
@@ -312,7 +314,7 @@ def write_document(temporary: str | Path, target: Path, data: bytes, *, replace:
     except OSError:
         forget(temporary)
         raise
-    sync_directory(target.parent)
+    sync_directory(os.path.dirname(target))
 
 
 def forget(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
@@ -323,7 +325,7 @@ def forget(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
         return
 
 
-def free_bytes(path: Path) -> int:
+def free_bytes(path: str | Path) -> int:
     """Bytes that this user may still write on the file system of `path`; 0 when unknown."""
     try:
         info = os.statvfs(path)
@@ -340,7 +342,7 @@ class writing:
 
     __slots__ = ("_root", "_what")
 
-    def __init__(self, root: Path, what: str) -> None:
+    def __init__(self, root: str | Path, what: str) -> None:
         self._root, self._what = root, what
 
     def __enter__(self) -> None:
@@ -353,7 +355,7 @@ class writing:
             raise write_error(self._root, self._what, error) from error
 
 
-def write_error(root: Path, what: str, error: OSError) -> ReprobuildError:
+def write_error(root: str | Path, what: str, error: OSError) -> ReprobuildError:
     """The E-STORE-WRITE for `error`."""
     free = free_bytes(root)
     # A name below an open directory says nothing by itself, and a link's target misleads.

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reprobuild.adapters.store import durable, locks, reserve, seen
+from reprobuild.adapters.store import dirlock, durable, locks, reserve, seen
 from reprobuild.adapters.store.dirstack import remove_any
 from reprobuild.adapters.store.info import Kind, files
 from reprobuild.adapters.store.layout import Layout
@@ -252,7 +252,7 @@ class _Sweep:
         path = Path(self._root) / "tmp" / name
         if not path.is_dir():
             return False
-        fd = locks.try_directory(path)
+        fd = dirlock.try_directory(path)
         if fd is None:
             return path.exists()
         os.close(fd)

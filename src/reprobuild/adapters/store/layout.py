@@ -19,13 +19,14 @@ reserve                       room that collection needs on a full disk
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from pathlib import Path
 
-from reprobuild.adapters.store import durable, paths, reserve
-from reprobuild.adapters.store.paths import FORMAT, FORMAT_TEXT, PLACEHOLDER
-from reprobuild.adapters.store.reserve import RESERVE
+from reprobuild.adapters.store import durable, paths
+from reprobuild.adapters.store.paths import FORMAT, FORMAT_TEXT, PLACEHOLDER, RESERVE
 from reprobuild.errors import ReprobuildError
+
+TYPE_CHECKING = False  # as typing has it, without importing that or pathlib: who only adds waits
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DIRECTORIES = (
     "blobs",
@@ -49,11 +50,11 @@ _OURS = frozenset({*DIRECTORIES, ".git", RESERVE})
 
 
 class Layout:
-    """The paths of one store; strings, not Path, where many are made."""
+    """The paths of one store; strings, not Path, where many are made or imports matter."""
 
     __slots__ = ("blobs", "drvs", "root", "seen", "trees")
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: str) -> None:
         self.root = root
         self.blobs = f"{root}/blobs/"
         self.trees = f"{root}/trees/"
@@ -74,47 +75,44 @@ class Layout:
 
     def chosen(self, hex_digest: str) -> Path:
         """The memo of a derivation."""
-        return self.root / "chosen" / hex_digest[:2] / hex_digest
+        return self.directory("chosen") / hex_digest[:2] / hex_digest
 
     def records(self, action_hex: str) -> Path:
         """The directory of an action's records."""
-        return self.root / "records" / action_hex
+        return self.directory("records") / action_hex
 
     def directory(self, name: str) -> Path:
         """One of `DIRECTORIES`."""
-        return self.root / name
+        from pathlib import Path
+
+        return Path(self.root, name)
 
 
-def data_directory(path: Path) -> Path:
-    """Where a store named `path` keeps its data (paths.py)."""
-    return Path(paths.data_directory(str(path)))
-
-
-def open_layout(path: Path, *, create: bool) -> Layout:
+def open_layout(path: str | Path, *, create: bool) -> Layout:
     """The layout of the store at `path`, made when it is absent and `create` is given.
 
     Raises E-NO-STORE, E-STORE-FORMAT (a newer format, or a directory with other things in it)
     and E-STORE-WRITE.
     """
-    root = data_directory(Path(os.path.abspath(path)))
+    root = paths.data_directory(os.path.abspath(path))
     try:
-        with open(root / "format", "rb") as file:
+        with open(f"{root}/format", "rb") as file:
             _check_format(root, file.read(200))
         return Layout(root)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
         raise ReprobuildError(
-            "E-STORE-FORMAT", f"cannot read {root / 'format'}: {error.strerror}", path=str(root)
+            "E-STORE-FORMAT", f"cannot read {root}/format: {error.strerror}", path=root
         ) from error
     try:
         _refuse_foreign(root)
     except ReprobuildError:
-        if (root / "format").exists():  # somebody made it, and put things in, between the looks
+        if os.path.exists(f"{root}/format"):  # somebody made it meanwhile, and put things in
             return open_layout(path, create=create)
         raise
     if not create:
-        raise ReprobuildError("E-NO-STORE", f"there is no store at {root}", path=str(root))
+        raise ReprobuildError("E-NO-STORE", f"there is no store at {root}", path=root)
     with durable.writing(root, "a new store"):
         _make(root)
     return Layout(root)
@@ -138,21 +136,23 @@ def complete(layout: Layout) -> None:
                 path=entry.path,
             )
     absent = [name for name in DIRECTORIES if name not in here]
-    with suppress(OSError):
+    try:
         for name in absent:
-            durable.ensure_directory(layout.root / name)
+            durable.ensure_directory(f"{layout.root}/{name}")
         if absent:
             durable.sync_directory(layout.root)
+    except OSError:
+        return
 
 
-def _check_format(root: Path, data: bytes) -> None:
+def _check_format(root: str, data: bytes) -> None:
     number = paths.format_number(data)
     if number is None:
         text = data.decode("utf-8", "replace").removesuffix("\n")
         raise ReprobuildError(
             "E-STORE-FORMAT",
-            f"{root / 'format'} does not name a store format: {text[:80]!r}",
-            path=str(root),
+            f"{root}/format does not name a store format: {text[:80]!r}",
+            path=root,
             got=text[:80],
         )
     if number > FORMAT:
@@ -160,50 +160,53 @@ def _check_format(root: Path, data: bytes) -> None:
             "E-STORE-FORMAT",
             f"the store at {root} has format {number}; this version knows up to {FORMAT}",
             hint="use the newer reprobuild that made it, or another store directory",
-            path=str(root),
+            path=root,
             got=str(number),
         )
 
 
-def _refuse_foreign(root: Path) -> None:
+def _refuse_foreign(root: str) -> None:
     try:
         names = os.listdir(root)
     except FileNotFoundError:
         return
     except OSError as error:
         raise ReprobuildError(
-            "E-STORE-FORMAT", f"cannot list {root}: {error.strerror}", path=str(root)
+            "E-STORE-FORMAT", f"cannot list {root}: {error.strerror}", path=root
         ) from error
     # A making that was cut short leaves only our own names, without `format`, which comes last.
     foreign = sorted(name for name in names if name not in _OURS)
-    if foreign or any(os.listdir(root / d) for d in ("blobs", "records") if d in names):
+    if foreign or any(os.listdir(f"{root}/{d}") for d in ("blobs", "records") if d in names):
         raise ReprobuildError(
             "E-STORE-FORMAT",
             f"{root} holds other things and no store format file"
             + (f" ({', '.join(foreign[:5])})" if foreign else ""),
             hint="name an empty or absent directory for the store",
-            path=str(root),
+            path=root,
         )
 
 
-def _make(root: Path) -> None:
-    root.parent.mkdir(parents=True, exist_ok=True)
+def _make(root: str) -> None:
+    from reprobuild.adapters.store import reserve
+
+    os.makedirs(os.path.dirname(root), exist_ok=True)
     durable.ensure_directory(root)
     for name in DIRECTORIES:
-        durable.ensure_directory(root / name)
+        durable.ensure_directory(f"{root}/{name}")
     # What git itself asks of a repository before `clean` leaves it alone: HEAD, objects, refs.
-    durable.ensure_directory(root / ".git")
-    for name in ("objects", "refs"):
-        durable.ensure_directory(root / ".git" / name)
-    _write_if_absent(root, root / ".git" / "HEAD", b"ref: refs/heads/store\n")
-    _write_if_absent(root, root / "format", f"{FORMAT_TEXT}{FORMAT}\n".encode())
+    for name in (".git", ".git/objects", ".git/refs"):
+        durable.ensure_directory(f"{root}/{name}")
+    _write_if_absent(root, ".git/HEAD", b"ref: refs/heads/store\n")
+    _write_if_absent(root, "format", f"{FORMAT_TEXT}{FORMAT}\n".encode())
     reserve.set_aside(root)
-    durable.sync_directory(root.parent)
+    durable.sync_directory(os.path.dirname(root))
 
 
-def _write_if_absent(root: Path, path: Path, data: bytes) -> None:
-    if path.exists():
+def _write_if_absent(root: str, name: str, data: bytes) -> None:
+    path = f"{root}/{name}"
+    if os.path.exists(path):
         return
     # Two processes may make the store at once, and one may have died while making it.
-    temporary = root / "tmp" / f"{path.name}-{os.getpid()}-{os.urandom(4).hex()}"
+    unique = f"{os.path.basename(path)}-{os.getpid()}-{os.urandom(4).hex()}"
+    temporary = os.path.join(root, "tmp", unique)
     durable.write_document(temporary, path, data, replace=False)

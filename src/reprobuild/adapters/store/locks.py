@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reprobuild.adapters.store import durable
+from reprobuild.adapters.store.dirlock import same_file
 from reprobuild.errors import ReprobuildError
 
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
@@ -24,14 +25,6 @@ def _open(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o644)
     except PermissionError:
         return os.open(path, os.O_RDONLY | _SAFE)
-
-
-def _same_file(fd: int, path: Path) -> bool:
-    try:
-        there = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.fstat(fd), there)
 
 
 @contextmanager
@@ -54,7 +47,7 @@ def _acquire(path: Path) -> int:
         fd = _open(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            if _same_file(fd, path):
+            if same_file(fd, path):
                 return fd
         except BaseException:
             os.close(fd)
@@ -110,25 +103,6 @@ def sole(path: Path, *, wait: bool) -> Iterator[None]:
         os.close(fd)
 
 
-def try_directory(path: Path) -> int | None:
-    """A directory's own lock: the descriptor that holds it, or None when another does."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _same_file(fd, path):
-            return fd
-    except BlockingIOError:
-        pass
-    except BaseException:
-        os.close(fd)
-        raise
-    os.close(fd)
-    return None
-
-
 def remove_unheld(path: Path) -> None:
     """Removes the file of an `exclusive` lock that nobody holds."""
     try:
@@ -137,7 +111,7 @@ def remove_unheld(path: Path) -> None:
         return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _same_file(fd, path):
+        if same_file(fd, path):
             durable.forget(path)
     except BlockingIOError:
         pass

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.blobs import Blobs
-from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack, remove_tree
+from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack, discard
 from reprobuild.adapters.store.faults import damaged
 from reprobuild.adapters.store.hashing import digest_hex, new_hasher
 from reprobuild.adapters.store.made import MadeCheck
@@ -259,11 +259,3 @@ def _verify(source: int, entry: File, path: str, target: int = -1) -> None:
         raise
     if found != entry.digest.hex:
         raise damaged("blob", entry.digest.hex, path, "its content has another digest")
-
-
-def discard(building: Path) -> None:
-    """Removes an unfinished directory as far as that can be done; collection does the rest."""
-    try:
-        remove_tree(str(building))
-    except OSError:
-        return

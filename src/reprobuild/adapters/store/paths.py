@@ -7,6 +7,8 @@ import os
 FORMAT = 0
 FORMAT_TEXT = "reprobuild store "
 PLACEHOLDER = "README.md"
+RESERVE = "reserve"
+"""Room for collection (reserve.py)."""
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+@,=.-")
 

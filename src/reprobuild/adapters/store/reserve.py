@@ -7,13 +7,9 @@ journal of a copy-on-write file system), which a full disk refuses. One file hol
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from pathlib import Path
 
 from reprobuild.adapters.store import durable
-
-RESERVE = "reserve"
-"""Its name in the store."""
+from reprobuild.adapters.store.paths import RESERVE
 
 SIZE = 2**20
 """Bytes of the reserve."""
@@ -21,32 +17,34 @@ SIZE = 2**20
 _LOW_BYTES, _LOW_INODES = 4 * SIZE, 64
 
 
-def give_up_when_full(root: Path) -> None:
+def give_up_when_full(root: str) -> None:
     """Removes the reserve where hardly a byte or an inode is left."""
     bytes_free, inodes_free = _free(root)
     if bytes_free < _LOW_BYTES or inodes_free < _LOW_INODES:
-        durable.forget(root / RESERVE)
+        durable.forget(f"{root}/{RESERVE}")
 
 
-def set_aside(root: Path) -> None:
+def set_aside(root: str) -> None:
     """Makes the reserve where there is none and room enough; never an error."""
-    path = root / RESERVE
+    path = f"{root}/{RESERVE}"
     bytes_free, inodes_free = _free(root)
     if os.path.lexists(path) or bytes_free < 2 * _LOW_BYTES or inodes_free < 2 * _LOW_INODES:
         return
-    temporary = root / "tmp" / f"{RESERVE}-{os.getpid()}-{os.urandom(4).hex()}"
-    with suppress(OSError):
+    temporary = os.path.join(root, "tmp", f"{RESERVE}-{os.getpid()}-{os.urandom(4).hex()}")
+    try:
         fd = durable.create(temporary)
-        try:
-            os.posix_fallocate(fd, 0, SIZE)
-            durable.rename(temporary, path)
-        except OSError:
-            durable.forget(temporary)
-        finally:
-            os.close(fd)
+    except OSError:
+        return
+    try:
+        os.posix_fallocate(fd, 0, SIZE)
+        durable.rename(temporary, path)
+    except OSError:
+        durable.forget(temporary)
+    finally:
+        os.close(fd)
 
 
-def _free(root: Path) -> tuple[int, int]:
+def _free(root: str) -> tuple[int, int]:
     try:
         info = os.statvfs(root)
     except OSError:

@@ -164,9 +164,7 @@ def _records(path: str) -> list[bytes]:
 def _shared_mode(home: str) -> int:
     """Makes the directory, and says what mode its files have: where accounts of a group share the
     store, each notes for all."""
-    from pathlib import Path
-
-    durable.ensure_directory(Path(home))
+    durable.ensure_directory(home)
     return 0o664 if durable.is_shared(home) else 0o644
 
 

@@ -9,16 +9,17 @@ failure lets things reach the disk, has its whole content behind it, and a named
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from pathlib import Path
+from _thread import allocate_lock  # threading imports what takes as long as all of this
 
-from reprobuild.adapters.store import durable, locks
-from reprobuild.adapters.store.dirstack import remove_tree
+from reprobuild.adapters.store import dirlock, durable
+from reprobuild.adapters.store.dirstack import discard
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.seen import Seen
 from reprobuild.errors import ReprobuildError
+
+TYPE_CHECKING = False  # as typing has it, without importing that
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 
 class Staging:
@@ -28,13 +29,13 @@ class Staging:
         self.layout = layout
         self.seen = Seen(layout.seen)
         """Which blobs need not be read again."""
-        self._state = threading.Lock()
-        self._commit = threading.Lock()
+        self._state = allocate_lock()
+        self._commit = allocate_lock()
         self._blobs: dict[tuple[str, bool], str] = {}
         self._trees: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._touched: set[str] = set()
         self._durable_shards: set[str] = set()
-        self._session: Path | None = None
+        self._session: str | None = None
         self._session_fd = -1
         self._root_fd = -1
         self._counter = 0
@@ -58,8 +59,7 @@ class Staging:
         """
         session, _, unique = self.temporary().rpartition("/")
         directory = f"{session}/apart-{number}"
-        with suppress(FileExistsError):
-            durable.mkdir(directory)
+        durable.ensure_directory(directory)
         return f"{directory}/{unique}-"
 
     @property
@@ -80,13 +80,13 @@ class Staging:
         if self._root_fd < 0:
             self._root_fd = os.open(self.layout.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def _open_session(self) -> Path:
+    def _open_session(self) -> str:
         self._open_root()
         while True:
-            path = self.layout.directory("tmp") / f"{os.getpid()}-{os.urandom(6).hex()}"
+            path = os.path.join(self.layout.root, "tmp", f"{os.getpid()}-{os.urandom(6).hex()}")
             durable.mkdir(path)
             # Held while this process lives: collection removes directories whose lock is free.
-            fd = locks.try_directory(path)
+            fd = dirlock.try_directory(path)
             if fd is not None:
                 self._session, self._session_fd = path, fd
                 return path
@@ -98,8 +98,7 @@ class Staging:
             if self._session is not None:
                 for path in (*self._blobs.values(), *(p for p, _ in self._trees.values())):
                     durable.forget(path)
-                with suppress(OSError):  # what cannot go is collection's work
-                    remove_tree(str(self._session))
+                discard(self._session)
                 os.close(self._session_fd)
             if self._root_fd >= 0:
                 os.close(self._root_fd)
@@ -215,7 +214,7 @@ class Staging:
         except FileNotFoundError:
             if os.path.lexists(final):
                 return False
-            durable.ensure_directory(Path(shard))
+            durable.ensure_directory(shard)
             placed = durable.rename_new(path, final)
         if not placed:
             durable.forget(path)
@@ -235,7 +234,7 @@ class Staging:
         return ReprobuildError(
             "E-STORE-WRITE",
             f"an earlier write to {self.layout.root} failed; nothing more is taken",
-            path=str(self.layout.root),
+            path=self.layout.root,
         )
 
 

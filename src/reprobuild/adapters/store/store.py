@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
-from reprobuild.adapters.store import durable, locks
+from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.blobs import Blobs
 from reprobuild.adapters.store.layout import Layout, complete, open_layout
+from reprobuild.adapters.store.nodes import Nodes
+from reprobuild.adapters.store.once import made_once
 from reprobuild.adapters.store.staging import Staging
-from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.digest import Digest
-from reprobuild.core.tree import File, Tree
 from reprobuild.errors import ReprobuildError
 
+TYPE_CHECKING = False  # as typing has it, without importing that or pathlib: who only adds waits
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from typing import BinaryIO
+
     from reprobuild.adapters.store.gc import Collection
     from reprobuild.adapters.store.info import Info
     from reprobuild.adapters.store.materialise import Materialiser
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from reprobuild.adapters.store.records import Records
     from reprobuild.adapters.store.repaired import Repaired
     from reprobuild.adapters.store.roots import Roots
+    from reprobuild.adapters.store.trees import Trees
     from reprobuild.adapters.store.verify_report import Report
     from reprobuild.core.record import Record
+    from reprobuild.core.tree import File, Tree
 
 
 class LocalStore:
@@ -43,10 +46,12 @@ class LocalStore:
         self._locks_hold = False
         self._staging = Staging(layout)
         self._blobs = Blobs(self._staging, layout)
-        self._trees = Trees(self._staging, self._blobs)
+        self._nodes = Nodes(self._staging)
 
     @classmethod
-    def open(cls, path: Path, *, create: bool = False, local_locks: bool = False) -> LocalStore:
+    def open(
+        cls, path: str | Path, *, create: bool = False, local_locks: bool = False
+    ) -> LocalStore:
         """The store at `path`, made when absent and `create` is given.
 
         Where `path` holds a README.md (a checkout's store/), the data lies in `path`/data.
@@ -60,7 +65,9 @@ class LocalStore:
     @property
     def path(self) -> Path:
         """The data directory."""
-        return self._layout.root
+        from pathlib import Path
+
+        return Path(self._layout.root)
 
     @property
     def logs(self) -> Path:
@@ -81,7 +88,7 @@ class LocalStore:
 
     def contains(self, tree: Digest) -> bool:
         """Whether the tree is here, with everything below it."""
-        return self._trees.contains(tree.hex)
+        return self._nodes.contains(tree.hex)
 
     def tree(self, digest: Digest) -> Tree:
         """The verified directory node; raises E-STORE-MISSING or E-STORE-DAMAGED."""
@@ -89,7 +96,7 @@ class LocalStore:
 
     def node(self, digest: Digest) -> bytes:
         """The verified bytes of a directory node; raises E-STORE-MISSING."""
-        return self._trees.node(digest)
+        return self._nodes.node(digest)
 
     def open_blob(self, digest: Digest) -> BinaryIO:
         """A raw reader that raises E-STORE-DAMAGED in place of a wrong content's last bytes."""
@@ -115,7 +122,7 @@ class LocalStore:
         with durable.writing(self.path, "directory nodes"):
             self._trees.add_all(nodes)
 
-    def capture(self, directory: Path, *, limit: int = 2**62) -> Digest:
+    def capture(self, directory: str | Path, *, limit: int = 2**62) -> Digest:
         """Stores a directory as a tree.
 
         Raises E-OUTPUT-SPECIAL, E-OUTPUT-SIZE (over `limit` bytes), E-OUTPUT-CHANGED and
@@ -124,8 +131,8 @@ class LocalStore:
         from reprobuild.adapters.store.capture import Keeping
         from reprobuild.adapters.store.taking import Taking
 
-        with durable.writing(self.path, f"the tree of {directory}"):
-            taker = Keeping(self._blobs, self._trees, self._staging)
+        with durable.writing(self._layout.root, f"the tree of {directory}"):
+            taker = Keeping(self._blobs, self._nodes, self._staging)
             return Digest.from_raw(Taking(str(directory), taker, limit).run())
 
     def materialise(self, tree: Digest) -> Path:
@@ -136,7 +143,7 @@ class LocalStore:
         """The blob as a read-only file, verified when it is made or first used here."""
         return self._materialiser.blob(digest, executable)
 
-    @cached_property
+    @made_once
     def _materialiser(self) -> Materialiser:
         from reprobuild.adapters.store.materialise import Materialiser
 
@@ -148,15 +155,21 @@ class LocalStore:
 
     # -- Catalog -------------------------------------------------------------------------------
 
-    # Neither keeps anything: two threads may each make one. Who only brings content needs none.
+    # Who only brings content needs none of these.
 
-    @cached_property
+    @made_once
+    def _trees(self) -> Trees:
+        from reprobuild.adapters.store.trees import Trees
+
+        return Trees(self._staging, self._blobs)
+
+    @made_once
     def _records(self) -> Records:
         from reprobuild.adapters.store.records import Records
 
         return Records(self._staging, self._trees)
 
-    @cached_property
+    @made_once
     def _roots(self) -> Roots:
         from reprobuild.adapters.store.roots import Roots
 
@@ -227,10 +240,14 @@ class LocalStore:
 
     def lock_action(self, action: Digest) -> AbstractContextManager[None]:
         """Exclusive among all threads and processes; dies with its owner."""
+        from reprobuild.adapters.store import locks
+
         return locks.exclusive(self._layout.directory("locks") / f"action-{action.hex}")
 
     def lease(self) -> AbstractContextManager[None]:
         """Shared: while it is held nothing is collected. Raises E-STORE-LOCKS (lockcheck.py)."""
+        from reprobuild.adapters.store import locks
+
         self._require_locks()
         return locks.lease(self._layout.directory("locks") / "store")
 
@@ -264,6 +281,7 @@ class LocalStore:
 
         Collection and repair wait meanwhile: what they take away would be taken for lost.
         """
+        from reprobuild.adapters.store import locks
         from reprobuild.adapters.store.verify import verify
 
         with locks.looking(self._layout.directory("locks") / "store"):
