@@ -129,8 +129,8 @@ def _no_good(detail: str, hint: str) -> dict[str, str]:
 def _toolchains(app: App, rows: list[dict[str, str]]) -> Toolchains:
     """What the outputs of the project here are built with; adds a row for each toolchain, and one
     for each part of it that something stands on."""
+    from reprobuild.cli.evaluation import evaluator_of
     from reprobuild.core.graph import Graph
-    from reprobuild.engine.evaluate import Evaluator
     from reprobuild.engine.toolchains import look
 
     found: Toolchains = {}
@@ -140,15 +140,7 @@ def _toolchains(app: App, rows: list[dict[str, str]]) -> Toolchains:
         rows.append({"what": "toolchain", "state": "absent", "detail": error.message})
         return found
     for output in project.flake.outputs:
-        evaluator = Evaluator(
-            project.flake,
-            project.components,
-            project.lock,
-            output,
-            contract_program=app.contract_program,
-            verify_program=app.verify_program,
-            graph=Graph(),
-        )
+        evaluator = evaluator_of(app, output, Graph())
         try:
             evaluation = evaluator.evaluate()
             roots = [place.drv for place in evaluation.components.values()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from reprobuild.core.digest import Digest
@@ -36,6 +37,28 @@ class Target:
     located: Mapping[str, Located]
 
 
+def evaluator_of(
+    app: App,
+    output: str,
+    graph: Graph,
+    overrides: Mapping[str, Digest] = MappingProxyType({}),
+    lister: Lister | None = None,
+) -> Evaluator:
+    """What evaluates an output of the project here, into `graph`."""
+    project = app.project
+    return Evaluator(
+        project.flake,
+        project.components,
+        project.lock,
+        output,
+        overrides=overrides,
+        contract_program=app.contract_program,
+        verify_program=app.verify_program,
+        graph=graph,
+        lister=lister,
+    )
+
+
 def evaluate(
     app: App, texts: Sequence[str], overrides: Mapping[str, Digest] | None = None
 ) -> tuple[Graph, list[Target]]:
@@ -49,17 +72,8 @@ def evaluate(
         installable = parse_installable(text, project.flake)
         name = installable.output
         if name not in evaluators:
-            evaluators[name] = Evaluator(
-                project.flake,
-                project.components,
-                project.lock,
-                name,
-                overrides=overrides or {},
-                contract_program=app.contract_program,
-                verify_program=app.verify_program,
-                graph=graph,
-                lister=_tried(app, graph) if overrides else None,
-            )
+            tried = _tried(app, graph) if overrides else None
+            evaluators[name] = evaluator_of(app, name, graph, overrides or {}, tried)
         evaluator, component = evaluators[name], installable.component
         pins = project.lock.outputs.get(name) if project.lock else None
         if component is not None and pins is not None and pins.open:

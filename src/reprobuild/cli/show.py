@@ -88,19 +88,10 @@ def _meant(app: App, text: str) -> None:
 
 
 def _output(app: App, output: str) -> dict[str, Any]:
+    from reprobuild.cli.evaluation import evaluator_of
     from reprobuild.core.graph import Graph
-    from reprobuild.engine.evaluate import Evaluator
 
-    project = app.project
-    evaluator = Evaluator(
-        project.flake,
-        project.components,
-        project.lock,
-        output,
-        contract_program=app.contract_program,
-        verify_program=app.verify_program,
-        graph=Graph(),
-    )
+    evaluator = evaluator_of(app, output, Graph())
     try:
         evaluation = evaluator.evaluate()
         app.check_inputs(evaluator.used, output)

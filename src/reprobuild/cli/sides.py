@@ -110,20 +110,14 @@ def store_path(app: App) -> Path | None:
 
 def evaluated(app: App, text: str, name: str, kind: str, store: Any = None) -> Read:
     """An installable of the app's project as a side; `store` stands for the app's own."""
+    from reprobuild.cli.evaluation import evaluator_of
+    from reprobuild.core.graph import Graph
     from reprobuild.core.installable import parse_installable
     from reprobuild.engine.diff_side import SideReader
-    from reprobuild.engine.evaluate import Evaluator
 
     project = app.project
     installable = parse_installable(name, project.flake)
-    evaluator = Evaluator(
-        project.flake,
-        project.components,
-        project.lock,
-        installable.output,
-        contract_program=app.contract_program,
-        verify_program=app.verify_program,
-    )
+    evaluator = evaluator_of(app, installable.output, Graph())
     store = app.world.store if store is None else store
     reader = SideReader(project.flake, evaluator, project.lock, store, _image_reader(app, store))
     try:
