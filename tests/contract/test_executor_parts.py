@@ -180,6 +180,18 @@ def test_without_bubblewrap(tmp_path: Path) -> None:
     assert "apt-get install bubblewrap" in caught.value.hint
 
 
+def test_what_was_started_for_builds_ends_where_there_is_no_sandbox(tmp_path: Path) -> None:
+    def children() -> set[str]:
+        return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+    before = children()
+    executor = BubblewrapExecutor(Isolation.FULL, tmp_path, _failing_bwrap(tmp_path, "no"))
+    with pytest.raises(ReprobuildError) as caught:  # and with it all that it saw, uncollected
+        executor.probe([Hints(), Hints()])
+    assert caught.value.code == "E-SANDBOX-UNAVAILABLE"
+    assert children() <= before
+
+
 def test_without_a_sandbox_no_bubblewrap_is_needed(tmp_path: Path) -> None:
     executor = BubblewrapExecutor(Isolation.NONE, tmp_path, str(tmp_path / "none"))
     assert executor.probe() is Isolation.NONE

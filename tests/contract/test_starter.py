@@ -301,6 +301,45 @@ def test_a_slot_whose_starter_died_is_not_used_again() -> None:
     slots.close()
 
 
+def test_what_is_expected_is_started_before_it_is_taken() -> None:
+    slots = Slots(None, (), 100)
+    before = _children()
+    slots.expect([2**30, 2**29])
+    started = _children() - before
+    assert len(started) == 2
+    with slots.take(2**30, 2**30) as first, slots.take(2**29, 2**30) as second:
+        assert {first.starter.pid, second.starter.pid} == started
+        assert str(2**30) in output(first.starter, "grep 'file size' /proc/self/limits")[1]
+        assert str(2**29) in output(second.starter, "grep 'file size' /proc/self/limits")[1]
+    slots.close()
+    assert not any(_runs(pid) for pid in started)
+
+
+def test_what_was_expected_in_vain_ends_with_the_rest() -> None:
+    slots = Slots(None, (), 100)
+    before = _children()
+    slots.expect([2**30] * 2)
+    started = _children() - before
+    slots.close()
+    assert len(started) == 2
+    assert not any(_runs(pid) for pid in started)
+
+
+def test_one_that_dies_before_it_is_taken_is_no_place() -> None:
+    slots = Slots(None, (), 100)
+    before = _children()
+    slots.expect([2**30])
+    (dead,) = _children() - before
+    os.kill(dead, signal.SIGKILL)
+    with slots.take(2**30, 2**30) as other:
+        assert other.starter.pid != dead
+    slots.close()
+
+
+def _children() -> set[int]:
+    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+
+
 @needs_root
 def test_a_user_id_is_held_as_long_as_its_slot(tmp_path: Path) -> None:
     pool = UidPool(tmp_path / "uids", 62_450, 2)

@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 MINIMUM_SPACE = 512 * 2**20
 """Bytes that must be free before anything is built."""
 
+EARLY = 8
+"""Places for builds that are made while the last things before the first build are done."""
+
 
 class Building:
     """Making derivations: the executor, the engine over it, what it remembers."""
 
     def __init__(self, run: Run, sources: Sources, kernels: Kernels) -> None:
         self._run, self._sources, self._kernels = run, sources, kernels
+        self._executors: dict[Isolation, BubblewrapExecutor] = {}
 
     def probe(self) -> Isolation:
         """The best grade, tried once; whether there is a store, and whose, has no part in it.
@@ -49,13 +53,15 @@ class Building:
             return BubblewrapExecutor(Isolation.FULL, Path(place)).probe()
 
     def executor(self, isolation: Isolation) -> BubblewrapExecutor:
-        """What runs single builds."""
+        """What runs single builds; one for each grade, so that the sandbox is tried once."""
         from reprobuild.adapters.sandbox.executor import BubblewrapExecutor
         from reprobuild.core.derivation import Isolation
 
         # `remote` is what others may do; what is built here has no reason to be less than full.
         grade = Isolation.FULL if isolation is Isolation.REMOTE else isolation
-        return BubblewrapExecutor(grade, self._run.settings.runtime_dir)
+        if grade not in self._executors:
+            self._executors[grade] = BubblewrapExecutor(grade, self._run.settings.runtime_dir)
+        return self._executors[grade]
 
     def builder(self, isolation: Isolation, *, keep_failed: bool = False) -> Builder:
         """What makes single derivations, over the real world."""
@@ -123,10 +129,10 @@ class Building:
         return history
 
     def check_before(
-        self, plan: Plan, graph: Graph, isolation: Isolation, *, here: bool = True
+        self, plan: Plan, graph: Graph, isolation: Isolation, *, here: bool = True, jobs: int = 0
     ) -> None:
         """Before anything is begun: the sandbox can be had, if builds are made `here`, and the
-        disk has room.
+        disk has room. Places for up to `jobs` builds are begun meanwhile.
 
         Raises E-SANDBOX…, E-DISK-SPACE.
         """
@@ -136,8 +142,10 @@ class Building:
         fetches, builds = plan.of(Deed.FETCH), plan.of(Deed.BUILD)
         if not fetches and not builds:
             return
-        if here and any(graph.nodes[step.drv].builder == SANDBOX for step in builds):
-            self.executor(isolation).probe()
+        nodes = [graph.nodes[step.drv] for step in builds]
+        sandboxed = [node for node in nodes if node.builder == SANDBOX]
+        if here and sandboxed:
+            self.executor(isolation).probe([node.hints for node in sandboxed[: min(jobs, EARLY)]])
         sizes = [graph.nodes[step.drv].origin.get("size") for step in fetches]
         download = sum(size for size in sizes if isinstance(size, int))
         # A download is stored, and unpacked to about three times its size.

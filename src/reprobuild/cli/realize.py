@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reprobuild.engine.realize import Realized, Wishes
     from reprobuild.engine.remote import Elsewhere
     from reprobuild.engine.remote_cache import EntryCache
+    from reprobuild.engine.substitute import Substitution
 
 
 class _Realize(click.Command):
@@ -119,10 +120,7 @@ def _realize(
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     from reprobuild.cli.evaluation import evaluate, parse_overrides, watched_paths
-    from reprobuild.cli.imageattest import hold_realized, hold_to_isolation
-    from reprobuild.cli.substituters import substitution
     from reprobuild.core.derivation import Isolation
-    from reprobuild.engine.compare import compare, known_outputs, require_equal
     from reprobuild.engine.fingerprint import fingerprint
     from reprobuild.engine.recall import root_name
     from reprobuild.engine.results import keep_document, memo
@@ -146,32 +144,40 @@ def _realize(
             for target in targets
             if target.evaluation.image is not None and target.installable.component is None
         ]
-        hold_to_isolation(app, images, isolation.value)
+        if images:
+            from reprobuild.cli.imageattest import hold_realized, hold_to_isolation
+
+            hold_to_isolation(app, images, isolation.value)
         wish = _wishes(graph, drvs, isolation, options)
         realizer = app.building.realizer(
             isolation, keep_failed=options["keep_failed"], elsewhere=away, shared=shared
         )
         if options["dry_run"]:
             return _dry_run(realizer.plan(graph, drvs, wish), graph)
-        caches = substitution(app, () if options["from_source"] else options["substituter"])
-        caches.prefetch(graph, drvs, isolation)
+        caches = _caches(app, options)
+        if caches is not None:
+            caches.prefetch(graph, drvs, isolation)
         if shared is not None and not options["from_source"] and options["check"] is None:
             shared.prefetch(graph, drvs, isolation)
         here = away is None or away.fallback
-        app.building.check_before(realizer.plan(graph, drvs, wish), graph, isolation, here=here)
+        plan = realizer.plan(graph, drvs, wish)
+        app.building.check_before(plan, graph, isolation, here=here, jobs=wish.limits.jobs)
         again = options["from_source"] or options["check"] is not None
-        known = known_outputs(app.store, graph.nodes) if again else {}
+        if again:
+            from reprobuild.engine.compare import compare, known_outputs, require_equal
+
+            known = known_outputs(app.store, graph.nodes)
         with _what_next(graph, targets):
-            done = realizer.realize(graph, drvs, wish)
+            done = realizer.realize(graph, drvs, wish, plan)
         answer = _answer(app, targets, done)
         if away is not None:
             answer["remote"] = away.document()
-        taken = before = len(caches.taken)
+        taken = before = len(caches.taken) if caches is not None else 0
         if shared is not None:
             answer["remote_cache"] = shared.document()
             taken += shared.taken
             before += shared.taken - done.shared
-        if options["substituter"]:
+        if caches is not None:
             answer["substituted"] = caches.document()
         # what a cache gave before the plan was made, the plan found on record
         answer["counts"] |= {"taken": taken, "reused": max(0, done.reused - before)}
@@ -192,6 +198,15 @@ def _realize(
         answer["compared"] = compared.document()
         require_equal(compared)
     return answer
+
+
+def _caches(app: App, options: Mapping[str, Any]) -> Substitution | None:
+    """The binary caches, where some are named."""
+    if not options["substituter"]:
+        return None
+    from reprobuild.cli.substituters import substitution
+
+    return substitution(app, () if options["from_source"] else options["substituter"])
 
 
 def _elsewhere(app: App, isolation: Isolation, options: Mapping[str, Any]) -> Elsewhere | None:

@@ -110,13 +110,19 @@ class Realizer:
             from_source=wishes.from_source,
         )
 
-    def realize(self, graph: Graph, targets: Sequence[Digest], wishes: Wishes) -> Realized:
-        """Makes them exist.
+    def realize(
+        self,
+        graph: Graph,
+        targets: Sequence[Digest],
+        wishes: Wishes,
+        plan: Plan | None = None,
+    ) -> Realized:
+        """Makes them exist; `plan` is what `plan` says of them, where it has been asked already.
 
         Raises the first failure's error (E-BUILD…, E-FETCH…), or E-DEPENDENCY when several
         failed; what succeeded before is on record all the same.
         """
-        plan = self.plan(graph, targets, wishes)
+        plan = plan or self.plan(graph, targets, wishes)
         run = _Run(self, graph, wishes, Committer(self.content, self.catalog))
         for step in plan.of(Deed.REUSE):
             assert step.record is not None

@@ -98,16 +98,17 @@ class BubblewrapExecutor:
             return SANDBOX_VERSION
         return f"{SANDBOX_VERSION}+{self._wanted.value}:{host_tools_digest()}"
 
-    def probe(self) -> Isolation:
+    def probe(self, soon: Sequence[Hints] = ()) -> Isolation:
         """The grade that is given here: the wanted one.
 
-        Tries it once in a process. Raises E-SANDBOX-UNAVAILABLE, with the cause and the way out,
-        when it cannot be had.
+        Tries it once in a process. `soon` are builds that will run at the same time before long:
+        what starts them is started, and not waited for. Raises E-SANDBOX-UNAVAILABLE, with the
+        cause and the way out, when it cannot be had.
         """
-        self._prepare()
+        self._prepare(soon)
         return self._wanted
 
-    def _prepare(self) -> _Ready:
+    def _prepare(self, soon: Sequence[Hints] = ()) -> _Ready:
         with self._lock:
             if self._ready is None:
                 try:
@@ -118,23 +119,27 @@ class BubblewrapExecutor:
                         f"{self._runtime} cannot be written: {error.strerror}",
                         file=os.fspath(self._runtime),
                     ) from error
-                bwrap = ""
-                if self._wanted is not Isolation.NONE:
-                    bwrap = probe.find_bwrap(self._bwrap_wish)
-                    with self._identity() as uid:
-                        probe.check(bwrap, uid)
                 hierarchies = cgroup.discover()
                 cgroup.sweep(hierarchies)
                 within = self._root and not may_limit_others()
-                self._ready = _Ready(
-                    Machine(bwrap, constants, self._runtime / "stage"),
-                    hierarchies,
-                    within,
-                    Slots(self._uids if self._root else None, hierarchies, self._processes)
-                    if bwrap
-                    else None,
-                )
+                bwrap, slots = "", None
+                if self._wanted is not Isolation.NONE:
+                    bwrap = probe.find_bwrap(self._bwrap_wish)
+                    users = self._uids if self._root else None
+                    slots = Slots(users, hierarchies, self._processes)
+                    slots.expect([hints.output_limit for hints in soon])
+                    self._check(bwrap, slots)
+                machine = Machine(bwrap, constants, self._runtime / "stage")
+                self._ready = _Ready(machine, hierarchies, within, slots)
             return self._ready
+
+    def _check(self, bwrap: str, slots: Slots) -> None:
+        try:
+            with self._identity() as uid:
+                probe.check(bwrap, uid)
+        except BaseException:
+            slots.close()
+            raise
 
     def _identity(self) -> AbstractContextManager[int | None]:
         return self._uids.acquire() if self._root else nullcontext()

@@ -59,11 +59,17 @@ class Starter:
 
     `user` is the uid to become, None to stay who we are; `limits` are soft and hard resource
     limits by kind; `seccomp` is the filter that every command finds (spawned.py says where).
-    Raises NoStarterError when no such process can be started here.
+    Raises NoStarterError when no such process can be started here; not to `wait` leaves it to
+    `await_ready`, which is to be called before the first `send`, to find that out.
     """
 
     def __init__(
-        self, user: int | None, limits: Mapping[int, tuple[int, int]], seccomp: bytes = b""
+        self,
+        user: int | None,
+        limits: Mapping[int, tuple[int, int]],
+        seccomp: bytes = b"",
+        *,
+        wait: bool = True,
     ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = ours
@@ -95,10 +101,15 @@ class Starter:
             raise NoStarterError(str(error)) from error
         finally:
             os.close(file)
+        if wait:
+            self.await_ready()
+
+    def await_ready(self) -> None:
+        """Waits until it can be sent to; closes it and raises NoStarterError where that fails."""
         try:
-            ours.settimeout(_START_SECONDS)
+            self._channel.settimeout(_START_SECONDS)
             assert self.receive()[0] == READY
-            ours.settimeout(None)
+            self._channel.settimeout(None)
         except StarterGoneError as error:
             self.close()
             raise NoStarterError(str(error)) from error
