@@ -52,7 +52,7 @@ def content(tmp_path: Path) -> Path:
 def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Processes come early, also where there is one core; none may be left."""
     monkeypatch.setattr(taking, "WORTH", 40 * taking.OVERHEAD)
-    monkeypatch.setattr(verify_module, "_MANY", 10)
+    monkeypatch.setattr(verify_module, "_WORTH", 4 * 2**16)
     monkeypatch.setattr(crew, "spare_cores", lambda: 2)
     before = sorted(os.listdir("/proc/self/fd"))
     yield

@@ -59,7 +59,7 @@ def verify(app: App, /) -> None:
         parts += [f"modes or times of {plural(len(modes), 'file')}"] if modes else []
         raise ReprobuildError("E-STORE-DAMAGED", f"damaged: {'; '.join(parts)}", problems=said)
     if app.json:
-        click.echo(json.dumps(_plain(report), indent=2, sort_keys=True))
+        click.echo(json.dumps(report.facts(), indent=2, sort_keys=True))
     else:
         click.echo("the store is sound")
 

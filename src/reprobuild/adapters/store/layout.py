@@ -44,6 +44,8 @@ DIRECTORIES = (
 )
 QUARANTINE = "quarantine"
 """Records that were set aside; made when the first one is."""
+DOCUMENTS = ("drvs", "records", QUARANTINE, "chosen", "roots")
+"""Where those are that say something of content."""
 BESIDE = (PLACEHOLDER, ".gitignore", ".git", "format", QUARANTINE, RESERVE)
 """What else may lie there: the checkout's own files among them."""
 _OURS = frozenset({*DIRECTORIES, ".git", RESERVE})

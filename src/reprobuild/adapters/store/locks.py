@@ -8,13 +8,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.dirlock import same_file
 from reprobuild.errors import ReprobuildError
+
+TYPE_CHECKING = False  # as typing has it, without importing that or pathlib
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
 

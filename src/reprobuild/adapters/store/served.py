@@ -47,12 +47,11 @@ def _take(setup: Any) -> Serve:
 
 def _shard(_: Any) -> Serve:
     """Hashes all blobs of a shard (shards.py): what was found."""
-    from reprobuild.adapters.store.helpers import Threads
     from reprobuild.adapters.store.shards import Found, check_shard
 
     def serve(shard: Any) -> Any:
         found = Found()
-        check_shard(shard, found, Threads(alone=True))
+        check_shard(shard, found)
         return found.values()
 
     return serve

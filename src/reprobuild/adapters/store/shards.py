@@ -7,13 +7,12 @@ found is kept in plain values, and little is imported.
 from __future__ import annotations
 
 import os
-from stat import S_ISREG
+from stat import S_IFREG, S_ISREG
 
 from blake3 import blake3
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.hashing import content_problem, open_quietly, read_and_hash
-from reprobuild.adapters.store.helpers import Threads
 
 TYPE_CHECKING = False  # as typing has it, without importing that
 if TYPE_CHECKING:
@@ -22,9 +21,13 @@ if TYPE_CHECKING:
     Say = Callable[[str, str, str, str], None]
     """Takes a problem: its kind, the object, the path and the reason."""
 
+OVERHEAD = 32 * 1024
+"""What a blob takes beside its content, as bytes that take as long."""
 _LONG = 64 * 1024
-"""Blobs of this many bytes and more are hashed by another thread."""
+"""Blobs of this many bytes and more are read in pieces."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_QUIETLY = _READ | os.O_NOATIME  # for the owner alone; others look closely
+_PLAIN, _EXECUTABLE = S_IFREG | 0o444, S_IFREG | 0o555
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _HEX = "0123456789abcdef"
 
@@ -38,18 +41,52 @@ def listing(directory: str) -> list[os.DirEntry[str]]:
         return []
 
 
+def is_empty(directory: str) -> bool:
+    """Whether nothing lies in a directory, or it is not there."""
+    try:
+        with os.scandir(directory) as entries:
+            return next(entries, None) is None
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+
+
+def shards(home: str, say: Say) -> list[str]:
+    """The paths of a directory's shards."""
+    paths: list[str] = []
+    for shard in listing(home):
+        if len(shard.name) == 2 and shard.is_dir(follow_symlinks=False):
+            paths.append(shard.path)
+        else:
+            say("misplaced", shard.name, shard.path, "not the store's")
+    return paths
+
+
+def read(fd: int, size: int, why: str) -> tuple[bytes, str]:
+    """All that an open object holds, and why it could not be read."""
+    if fd < 0:
+        return b"", why
+    try:
+        with open(fd, "rb", buffering=0) as file:
+            data = file.read(size + 1)
+            while more := file.read(2**20):
+                data += more
+    except OSError as error:
+        return b"", f"unreadable: {error.strerror}"
+    return data, ""
+
+
 def objects(
-    shard: str, say: Say, *, modes: bool
+    shard: str, say: Say, *, modes: bool, names: list[str] | None = None
 ) -> Iterator[tuple[str, str, int, os.stat_result, str]]:
     """Name, path, descriptor, what it is and why it cannot be read, of all that lie right.
 
     The descriptor is the caller's to close; it is -1 for what cannot be opened. `modes`: whether
-    there are executable ones, as among blobs.
+    there are executable ones, as among blobs. `names`: these alone.
     """
     where = os.path.basename(shard)
     home = os.open(shard, _DIRECTORY)
     try:
-        for name in _names(shard, home, say):
+        for name in _names(shard, home, say) if names is None else names:
             path = f"{shard}/{name}"
             plain = name.removesuffix(".x") if modes else name
             if len(plain) != 64 or plain.strip(_HEX) or name[:2] != where:
@@ -104,6 +141,11 @@ class Found:
         self.count = 0
         self.bytes = 0
 
+    @property
+    def weight(self) -> int:
+        """What it took to look at them, as bytes that take as long."""
+        return self.bytes + self.count * OVERHEAD
+
     def say(self, kind: str, thing: str, path: str, reason: str) -> None:
         """Notes a problem."""
         self.problems.append((kind, thing, path, reason))
@@ -124,66 +166,76 @@ class Found:
         self.bytes += size
 
 
-class _Long:
-    """A long blob that a thread hashes (helpers.Task)."""
+def check_shard(shard: str, found: Found) -> None:
+    """Hashes the blobs of a shard.
 
-    def __init__(self, found: Found, name: str, path: str, fd: int, info: os.stat_result) -> None:
-        self._found, self._name, self._path, self._fd, self._info = found, name, path, fd, info
-        self._reason = ""
-
-    def run(self) -> None:
-        try:
-            digest, _ = read_and_hash(self._fd, self._info.st_size)
-            if digest.hex() != self._name[:64]:
-                self._reason = f"its content has the digest {digest.hex()}"
-        except OSError as error:
-            self._reason = f"unreadable: {error.strerror}"
-        finally:
-            os.close(self._fd)
-
-    def drop(self) -> None:
-        os.close(self._fd)
-
-    def merge(self) -> None:
-        _note(self._found, self._name, self._path, self._info, self._reason)
-
-
-def check_shard(shard: str, found: Found, threads: Threads) -> None:
-    """Hashes the blobs of a shard; what `threads` have in hand is noted when they settle."""
+    Half of what many short blobs take is Python: those that are as they should be, which is nearly
+    all, pass one loop with few calls, and the rest are looked at closely.
+    """
     blobs, inodes = found.blobs, found.inodes
-    for name, path, fd, info, reason in objects(shard, found.say, modes=True):
-        size = info.st_size
+    where, home = os.path.basename(shard), os.open(shard, _DIRECTORY)
+    count = total = 0
+    odd: list[str] = []
+    try:
+        for name in _names(shard, home, found.say):
+            try:
+                fd = os.open(name, _QUIETLY, dir_fd=home)
+            except OSError:
+                odd.append(name)
+                continue
+            try:
+                info = os.fstat(fd)
+                size = info.st_size
+                if (
+                    info.st_mode != (_EXECUTABLE if name[64:] else _PLAIN)
+                    or info.st_mtime_ns != durable.EPOCH_NS
+                    or info.st_nlink > 2
+                ):
+                    odd.append(name)
+                    continue
+                if size < _LONG:
+                    data = os.read(fd, size + 1)
+                    digest, done = blake3(data).hexdigest(), len(data)
+                else:
+                    raw, done = read_and_hash(fd, size)
+                    digest = raw.hex()
+            except OSError:
+                odd.append(name)
+                continue
+            finally:
+                os.close(fd)
+            if done != size or name not in (digest, digest + ".x") or name[:2] != where:
+                odd.append(name)
+                continue
+            count += 1
+            total += size
+            blobs[name] = size
+            if info.st_nlink > 1:
+                inodes[info.st_ino] = name
+    finally:
+        os.close(home)
+    found.count += count
+    found.bytes += total
+    if odd:
+        _closely(shard, odd, found)
+
+
+def _closely(shard: str, names: list[str], found: Found) -> None:
+    """The same for some blobs, of which it says what is off with them."""
+    for name, path, fd, info, why in objects(shard, found.say, modes=True, names=names):
+        reason = why
         found.count += 1
-        found.bytes += size
+        found.bytes += info.st_size
         if info.st_mtime_ns != durable.EPOCH_NS:
             found.say("mode", name, path, "its modification time is not the constant")
         if info.st_nlink > 2:
             found.say("mode", name, path, f"{info.st_nlink} links instead of 1 or 2")
-        if fd < 0:
+        if fd >= 0:
+            os.close(fd)
+            reason = content_problem(path, name[:64], info.st_size)
+        if reason:
             found.say("damaged", f"blob {name}", path, reason)
             continue
-        if size >= _LONG:
-            threads.hand_over(_Long(found, name, path, fd, info))
-            continue
-        data = b""
-        try:
-            data = os.read(fd, size + 1)
-        except OSError:
-            pass  # the second look says why
-        finally:
-            os.close(fd)
-        if len(data) != size or blake3(data).hexdigest() != name[:64]:
-            _note(found, name, path, info, content_problem(path, name[:64]))
-            continue
-        blobs[name] = size
+        found.blobs[name] = info.st_size
         if info.st_nlink > 1:
-            inodes[info.st_ino] = name
-
-
-def _note(found: Found, name: str, path: str, info: os.stat_result, reason: str) -> None:
-    if reason:
-        found.say("damaged", f"blob {name}", path, reason)
-        return
-    found.blobs[name] = info.st_size
-    if info.st_nlink > 1:
-        found.inodes[info.st_ino] = name
+            found.inodes[info.st_ino] = name

@@ -7,22 +7,22 @@ at files only: nothing it reports comes from a cache.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from reprobuild.adapters.store import seen
-from reprobuild.adapters.store.helpers import Threads
-from reprobuild.adapters.store.layout import BESIDE, DIRECTORIES, QUARANTINE, Layout
-from reprobuild.adapters.store.names import root_name
-from reprobuild.adapters.store.records import is_derivation, parse_record, parse_reference
-from reprobuild.adapters.store.roots import parse_keep
-from reprobuild.adapters.store.shards import Found, check_shard, listing, objects
-from reprobuild.adapters.store.verify_made import check_materialised
+from reprobuild.adapters.store.layout import BESIDE, DIRECTORIES, DOCUMENTS, Layout
+from reprobuild.adapters.store.shards import (
+    Found,
+    check_shard,
+    is_empty,
+    listing,
+    objects,
+    read,
+    shards,
+)
 from reprobuild.adapters.store.verify_report import Known, Problem, Report
 from reprobuild.core import node
 from reprobuild.core.blake import tagged_hex
-from reprobuild.core.digest import Digest
 from reprobuild.core.node import DOMAIN
-from reprobuild.errors import ReprobuildError
 
 TYPE_CHECKING = False  # as typing has it, without importing that
 if TYPE_CHECKING:
@@ -30,12 +30,15 @@ if TYPE_CHECKING:
 
     from reprobuild.adapters.store.crew import Crew
 
-_MANY = 1500
-"""From so many blobs on, when most are short, other processes are worth their start."""
+_WORTH = 16 * 2**20
+"""Bytes after which another process is worth its start, as when a tree is read (taking.py)."""
 
 
 def verify(layout: Layout, *, jobs: int) -> Report:
-    """The report on a store; never raises for what it finds. `jobs` threads hash."""
+    """The report on a store; never raises for what it finds.
+
+    With `jobs` of 2 and more other processes take a share.
+    """
     report = survey(layout, jobs=jobs)[0]
     for problem in report.problems:
         kind, _, name = problem.object.partition(" ")
@@ -51,14 +54,17 @@ def survey(layout: Layout, *, jobs: int) -> tuple[Report, Known]:
     root = str(layout.root)
     for entry in listing(root):
         if entry.name not in (*DIRECTORIES, *BESIDE):
-            _misplaced(report, entry.path)
+            report.misplaced(entry.path)
     _content(root, report, known, jobs)
-    _drvs(f"{root}/drvs", report, known)
-    _records(f"{root}/records", report, known, known.records)
-    _records(f"{root}/{QUARANTINE}", report, known, known.aside)
-    _chosen(f"{root}/chosen", report, known)
-    _roots(f"{root}/roots", report, known)
-    check_materialised(f"{root}/materialised", report, known)
+    # What there is none of is not to be imported for.
+    if any(not is_empty(f"{root}/{name}") for name in DOCUMENTS):
+        from reprobuild.adapters.store.verify_documents import check_documents
+
+        check_documents(root, report, known)
+    if not is_empty(f"{root}/materialised"):
+        from reprobuild.adapters.store.verify_made import check_materialised
+
+        check_materialised(f"{root}/materialised", report, known)
     # What is here, but damaged, was named once; its referrers need not name it again.
     damaged = {problem.object for problem in report.problems if problem.kind == "damaged"}
     report.problems = [p for p in report.problems if p.kind != "missing" or p.object not in damaged]
@@ -75,68 +81,37 @@ def _within(path: str) -> str:
     return path if len(os.fsencode(path)) < 4000 else path[:1000].rpartition("/")[0]
 
 
-# -- objects in shards ---------------------------------------------------------------------------
-
-
-def _shards(home: str, report: Report) -> list[str]:
-    paths: list[str] = []
-    for shard in listing(home):
-        if len(shard.name) == 2 and shard.is_dir(follow_symlinks=False):
-            paths.append(shard.path)
-        else:
-            _misplaced(report, shard.path)
-    return paths
-
-
-def _read(fd: int, size: int, why: str) -> tuple[bytes, str]:
-    """All that an open object holds, and why it could not be read."""
-    if fd < 0:
-        return b"", why
-    try:
-        with open(fd, "rb", buffering=0) as file:
-            data = file.read(size + 1)
-            while more := file.read(2**20):
-                data += more
-    except OSError as error:
-        return b"", f"unreadable: {error.strerror}"
-    return data, ""
-
-
 def _content(root: str, report: Report, known: Known, jobs: int) -> None:
     """Blobs and directory nodes: the nodes are looked at while others hash blobs."""
     found, trees = Found(), _Trees(report, known)
-    threads = Threads(alone=jobs <= 1)
     crew: Crew | None = None
-    nodes = _shards(f"{root}/trees", report)
+    nodes = shards(f"{root}/trees", report.say)
+    blobs = shards(f"{root}/blobs", report.say)
 
     def done(shard: str, answer: Any) -> None:
         if answer is None:
-            check_shard(shard, found, threads)
+            check_shard(shard, found)
         else:
             found.add(answer)
 
     try:
-        for number, shard in enumerate(_shards(f"{root}/blobs", report)):
-            if jobs > 1 and crew is None and _many_short(found):
-                from reprobuild.adapters.store.crew import Crew
+        for number, shard in enumerate(blobs):
+            if number:
+                each = found.weight // number
+                if crew is None and jobs > 1 and each * (len(blobs) - number) > 2 * _WORTH:
+                    from reprobuild.adapters.store.crew import Crew
 
-                crew = Crew("shard", lambda: (None, -1), done, worth=_MANY)
-            while crew is not None:
-                if crew.offer(shard, shard, found.count // number):
-                    break
-                if not nodes:
-                    check_shard(shard, found, threads)
-                    break
-                trees.shard(nodes.pop())
-            else:
-                check_shard(shard, found, threads)
+                    crew = Crew("shard", lambda: (None, -1), done, worth=_WORTH)
+                while crew is not None and nodes and not crew.has_time():
+                    trees.shard(nodes.pop())
+                if crew is not None and crew.offer(shard, shard, each):
+                    continue
+            check_shard(shard, found)
         for shard in nodes:
             trees.shard(shard)
         if crew is not None:
             crew.settle()
-        threads.settle()
     finally:
-        threads.close()
         if crew is not None:
             crew.close()
     report.problems += [Problem(*problem) for problem in found.problems]
@@ -146,10 +121,6 @@ def _content(root: str, report: Report, known: Known, jobs: int) -> None:
     trees.references()
 
 
-def _many_short(found: Found) -> bool:
-    return found.count > _MANY and found.bytes < found.count * 2**15
-
-
 class _Trees:
     """Directory nodes: a shard at a time, and at the end whether all that they refer to is here."""
 
@@ -157,7 +128,8 @@ class _Trees:
         self._report = report
         self._known = known
         self._paths: dict[str, str] = {}
-        self._files: set[tuple[bytes, bytes, int]] = set()
+        self._files: set[tuple[str, int]] = set()
+        """Names that blobs have to have, and sizes."""
         self._below: set[bytes] = set()
 
     def shard(self, shard: str) -> None:
@@ -166,7 +138,7 @@ class _Trees:
         for name, path, fd, info, why in objects(shard, report.say, modes=False):
             report.trees += 1
             report.bytes += info.st_size
-            data, reason = _read(fd, info.st_size, why)
+            data, reason = read(fd, info.st_size, why)
             if not reason and tagged_hex(DOMAIN, data) != name:
                 reason = "another digest"
             if not reason:
@@ -180,19 +152,17 @@ class _Trees:
             self._known.trees.put(name, data)
             self._paths[name] = path
             for kind, _, value, size in rows:
-                if kind == b"d":
+                if kind == b"f":
+                    self._files.add((value.hex(), size))
+                elif kind == b"x":
+                    self._files.add((value.hex() + ".x", size))
+                elif kind == b"d":
                     self._below.add(value)
-                elif kind != b"l":
-                    self._files.add((kind, value, size))
 
     def references(self) -> None:
         """Names what is missing, with all that refers to it."""
         blobs, trees = self._known.blobs, self._known.trees
-        whole = all(
-            blobs.get(value.hex() + ".x" if kind == b"x" else value.hex()) == size
-            for kind, value, size in self._files
-        ) and all(value.hex() in trees for value in self._below)
-        if whole:
+        if self._files <= blobs.items() and all(value.hex() in trees for value in self._below):
             return
         for name, path in self._paths.items():
             for kind, child, value, size in node.rows(trees.bytes(name)):
@@ -202,102 +172,11 @@ class _Trees:
         reason = f"referred to as {child.decode('utf-8', 'backslashreplace')}"
         if kind == b"d":
             if key not in self._known.trees:
-                _missing(self._report, f"tree {key}", path, reason)
+                self._report.missing(f"tree {key}", path, reason)
         elif kind != b"l":
             key += ".x" if kind == b"x" else ""
             have = self._known.blobs.get(key)
             if have != size:
                 if have is not None:
                     reason += f" with {size} bytes, while it has {have}"
-                _missing(self._report, f"blob {key}", path, reason)
-
-
-def _drvs(home: str, report: Report, known: Known) -> None:
-    for shard in _shards(home, report):
-        for name, path, fd, info, why in objects(shard, report.say, modes=False):
-            report.drvs += 1
-            report.bytes += info.st_size
-            data, reason = _read(fd, info.st_size, why)
-            if not reason and not is_derivation(Digest(name), data):
-                reason = "another digest"
-            if reason:
-                report.say("damaged", f"drv {name}", path, reason)
-            else:
-                known.drvs.add(name)
-
-
-# -- documents -----------------------------------------------------------------------------------
-
-
-def _records(home: str, report: Report, known: Known, good: set[tuple[str, str]]) -> None:
-    for action in listing(home):
-        if len(action.name) != 64 or not action.is_dir(follow_symlinks=False):
-            _misplaced(report, action.path)
-            continue
-        for entry in listing(action.path):
-            report.records += 1
-            try:
-                data = Path(entry.path).read_bytes()
-                record = parse_record(data, action.name, entry.name, Path(entry.path))
-            except OSError as error:
-                reason = f"unreadable: {error.strerror}"
-                report.problems.append(
-                    Problem("damaged", f"record {entry.name}", entry.path, reason)
-                )
-                continue
-            except ReprobuildError as error:
-                reason = str(error.facts.get("reason", error.message))
-                report.problems.append(
-                    Problem("damaged", f"record {entry.name}", entry.path, reason)
-                )
-                continue
-            report.bytes += len(data)
-            good.add((action.name, entry.name))
-            for output, tree in record.outputs.items():
-                if tree.hex not in known.trees:
-                    _missing(report, f"tree {tree.hex}", entry.path, f"output {output}")
-
-
-def _chosen(home: str, report: Report, known: Known) -> None:
-    for shard in _shards(home, report):
-        for name, path, fd, info, why in objects(shard, report.say, modes=False):
-            data, reason = _read(fd, info.st_size, why)
-            reference = None if reason else parse_reference(data)
-            # A memo that a power failure emptied is as good as none; one that dangles is not.
-            if reference is not None and reference not in known.records:
-                _missing(report, f"record {reference[1]}", path, f"chosen for {name}")
-
-
-def _roots(home: str, report: Report, known: Known) -> None:
-    for entry in listing(home):
-        report.roots += 1
-        name = root_name(entry.name)
-        try:
-            keep = parse_keep(name, Path(entry.path).read_bytes())
-        except FileNotFoundError:  # somebody removed it meanwhile
-            report.roots -= 1
-            continue
-        except OSError as error:
-            reason = f"unreadable: {error.strerror}"
-            report.problems.append(Problem("damaged", f"root {name}", entry.path, reason))
-            continue
-        except ReprobuildError as error:
-            report.problems.append(Problem("damaged", f"root {name}", entry.path, error.message))
-            continue
-        for tree in keep.trees:
-            if tree not in known.trees:
-                _missing(report, f"tree {tree}", entry.path, f"kept by root {name}")
-        for drv in keep.drvs:
-            if drv not in known.drvs:
-                _missing(report, f"drv {drv}", entry.path, f"kept by root {name}")
-        for action, record in keep.records:
-            if (action, record) not in known.records:
-                _missing(report, f"record {record}", entry.path, f"kept by root {name}")
-
-
-def _misplaced(report: Report, path: str) -> None:
-    report.problems.append(Problem("misplaced", os.path.basename(path), path, "not the store's"))
-
-
-def _missing(report: Report, name: str, path: str, reason: str) -> None:
-    report.problems.append(Problem("missing", name, path, reason))
+                self._report.missing(f"blob {key}", path, reason)
