@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def _open(path: Path) -> int:
+def _open(path: str | Path) -> int:
     """A lock's file, made when absent. That of another account need only be readable."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o644)
@@ -72,14 +72,14 @@ def lease(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def looking(path: Path) -> Iterator[None]:
+def looking(path: str | Path) -> Iterator[None]:
     """As `lease`, for who only looks: a store that nobody may write to is looked at without."""
     fd = -1
     try:
         with contextlib.suppress(OSError):
             fd = (
                 _open(path)
-                if os.access(path.parent, os.W_OK)
+                if os.access(os.path.dirname(path), os.W_OK)
                 else os.open(path, os.O_RDONLY | _SAFE)
             )
             fcntl.flock(fd, fcntl.LOCK_SH)

@@ -284,7 +284,7 @@ class LocalStore:
         from reprobuild.adapters.store import locks
         from reprobuild.adapters.store.verify import verify
 
-        with locks.looking(self._layout.directory("locks") / "store"):
+        with locks.looking(f"{self._layout.root}/locks/store"):
             return verify(self._layout, jobs=jobs or os.cpu_count() or 1)
 
     def repair(self, *, jobs: int | None = None, others: Sequence[LocalStore] = ()) -> Repaired:
