@@ -11,6 +11,7 @@ from reprobuild.adapters.remote.executor import ReapiExecutor
 from reprobuild.adapters.remote.naming import Memo, Namers
 from reprobuild.adapters.remote.nodes import START, Node, Nodes
 from reprobuild.adapters.remote.server import Server
+from reprobuild.adapters.remote.stubs import require
 from reprobuild.ports import ContentStore, Reporter
 
 MOST = 64
@@ -36,6 +37,7 @@ class Remote:
         self._reporter, self._cancel = reporter, cancel
 
     def _servers(self, address: Address) -> list[Server]:
+        require()
         return [
             Server(host, address.instance, parse_access(self._config, host), secure=address.secure)
             for host in address.hosts
@@ -45,6 +47,7 @@ class Remote:
         """What runs builds on the servers of an address.
 
         `jobs` actions at once on each at most; without a number as many as it turns out to take.
+        Raises E-USAGE, E-CONFIG, and E-TOOL-MISSING without the extra.
         """
         nodes = []
         for server in self._servers(parse_address(url)):
@@ -55,5 +58,5 @@ class Remote:
         )
 
     def cache(self, url: str) -> ActionCache:
-        """The action cache and content of the servers of an address."""
+        """The action cache and content of the servers of an address; raises as `executor` does."""
         return ActionCache(self._servers(parse_address(url)), self._namers, self._cancel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from reprobuild.errors import ReprobuildError
@@ -22,6 +23,13 @@ class Stubs:
     operations: Any
 
 
+def require() -> None:
+    """Raises E-TOOL-MISSING without the extra, before anything is fetched or built for a server."""
+    for name in ("grpc", "buildstream"):
+        if find_spec(name) is None:
+            raise _missing(f"there is no module {name}")
+
+
 @cache
 def stubs() -> Stubs:
     """All of them; raises E-TOOL-MISSING without the extra."""
@@ -37,11 +45,7 @@ def stubs() -> Stubs:
         from buildstream._protos.google.bytestream import bytestream_pb2, bytestream_pb2_grpc
         from buildstream._protos.google.longrunning import operations_pb2
     except ImportError as error:
-        raise ReprobuildError(
-            "E-TOOL-MISSING",
-            f"remote execution needs gRPC and the API's messages: {error}",
-            hint="pip install 'reprobuild[remote]'",
-        ) from error
+        raise _missing(str(error)) from error
     return Stubs(
         grpc,
         remote_execution_pb2,
@@ -49,4 +53,12 @@ def stubs() -> Stubs:
         bytestream_pb2,
         bytestream_pb2_grpc,
         operations_pb2,
+    )
+
+
+def _missing(why: str) -> ReprobuildError:
+    return ReprobuildError(
+        "E-TOOL-MISSING",
+        f"remote execution needs gRPC and the API's messages: {why}",
+        hint="pip install 'reprobuild[remote]'",
     )
