@@ -86,11 +86,14 @@ def test_what_we_wrote_is_not_read_again(content: Path, tmp_path: Path, read: li
     before = records(home)
     assert sum(map(len, before.values())) == 64 * len(blobs(home))
     (content / "new").write_bytes(b"new")
+    (content / "below" / "new").write_bytes(LONG[::-1])
+    (content / "below" / "other").write_bytes(LONG[1:])
     added(home, content)
     assert read == []
     after = records(home)
     assert sum(map(len, after.values())) == 64 * len(blobs(home))
-    (content / "new").unlink()
+    for name in ("new", "below/new", "below/other"):
+        (content / name).unlink()
     assert added(home, content) == tree
     assert records(home) == after
 

@@ -46,7 +46,10 @@ class Keeping(Taker):
 
     def long(self, file: Opened) -> bytes:
         """The same for a longer one."""
-        return (self._in_memory if file.size <= IN_MEMORY else self._streamed)(file)
+        # Where the last one was here already, so will be this one: then it need not be kept.
+        if file.size > IN_MEMORY or self._shelf.spared:
+            return self._streamed(file)
+        return self._in_memory(file)
 
     def _in_memory(self, file: Opened) -> bytes:
         buffer = self._buffer(file.size + 1)

@@ -58,6 +58,8 @@ class Shelf:
         self._staging = staging
         self._place = place
         self._confirmed: set[str] = set()
+        self.spared = False
+        """Whether the last content that was asked for is here, and did not have to be read."""
 
     def present(self, hex_digest: str, executable: bool, size: int) -> bool:
         """Whether the blob is here; raises E-STORE-DAMAGED for another size or content.
@@ -98,17 +100,18 @@ class Shelf:
             info = os.stat(path, follow_symlinks=False)
         except OSError as error:
             if error.errno in _ABSENT:
+                self.spared = False
                 return self._staging.blob(hex_digest, executable) is not None
             raise damaged("blob", hex_digest, path, f"unreadable: {error.strerror}") from error
         if info.st_size != size:
             reason = f"{info.st_size} bytes instead of {size}"
             raise damaged("blob", hex_digest, path, reason)
-        if (
-            (read or _touched(info, executable))
-            and path not in self._confirmed
-            and not self._staging.seen.knows(hex_digest, executable, info)
-        ):
-            self._confirm(hex_digest, executable, path, info, data)
+        if read or _touched(info, executable):
+            self.spared = path in self._confirmed or self._staging.seen.knows(
+                hex_digest, executable, info
+            )
+            if not self.spared:
+                self._confirm(hex_digest, executable, path, info, data)
         self._staging.touch(path)
         return True
 
