@@ -348,3 +348,31 @@ def test_progress_is_told_sparingly(web: WebServer, downloads: Downloader) -> No
     events = report.named("fetch-progress")
     assert events[-1] == {"name": "thing.bin", "done": len(BODY), "total": len(BODY)}
     assert len(events) <= 1 + len(BODY) // (256 * 1024)
+
+
+class NoPause(threading.Event):
+    """Nobody waits for it."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.is_set()
+
+
+@pytest.mark.parametrize("of_known", [True, False])
+def test_a_long_pause_is_no_silence(of_known: bool, web: WebServer, tmp_path: Path) -> None:
+    later = Fault("status", 503, headers=(("Retry-After", "30"),))
+    served(web, Fault("status", 500), later, Fault("status", 502))
+    url = web.url.replace("//", "//user:secret@") + "/thing.bin"
+    report = Recorder()
+    options = settings(tmp_path, backoff=0.75, cancel=NoPause(), reporter=report)
+    downloads = Downloader(Http(options))
+    if of_known:
+        assert obtain(downloads, url) == BODY
+    else:
+        assert downloads.obtain_unknown("thing.bin", [Place(url)], Recorder()) == (
+            Sha256(DIGEST),
+            len(BODY),
+        )
+    notes = [str(event["text"]) for event in report.named("note")]
+    assert [note.partition(": ")[0] for note in notes] == [f"{web.url}/thing.bin"] * 2
+    assert "HTTP status 503" in notes[0] and "again in 30 s (3 of 4 attempts)" in notes[0]
+    assert "HTTP status 502" in notes[1] and "again in 3 s (4 of 4 attempts)" in notes[1]

@@ -60,6 +60,7 @@ class Sources:
             offline=self._run.offline,
             mirrors=self.mirrors,
             cancel=self._run.cancel,
+            reporter=self._run.reporter,
         )
 
     @cached_property

@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -138,7 +139,7 @@ class Downloader:
                     continue
                 if not error.transient or attempt == self.settings.attempts:
                     raise
-                self.http.pause(attempt, error.pause)
+                self.http.pause(attempt, place.url, error)
                 attempt += 1
             except OSError as error:
                 raise disk_error(error, self.settings.partial_dir) from None
@@ -193,7 +194,7 @@ class Downloader:
         failures: list[tuple[Place, TransferError]] = []
         for place in places:
             try:
-                return self.http.retrying(lambda place=place: self._unknown(name, place, report))  # type: ignore[misc]
+                return self.http.retrying(place.url, partial(self._unknown, name, place, report))
             except TransferError as error:
                 failures.append((place, error))
         raise unreachable(name, failures)

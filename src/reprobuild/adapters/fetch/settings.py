@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reprobuild.core.mirrors import NO_MIRRORS, Mirrors
+from reprobuild.ports import NullReporter, Reporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class FetchSettings:
     silence between two pieces, not the whole; `answer_timeout` is for a small body (a page, a
     manifest, a token) as a whole, with all tries. A body slower than `slowest` bytes a second over
     that time counts as cut. `max_size` (bytes) bounds a download whose size is not declared.
-    Setting `cancel` ends what is running with E-INTERRUPTED.
+    Setting `cancel` ends what is running with E-INTERRUPTED. `reporter` is told of longer pauses.
     """
 
     partial_dir: Path
@@ -34,3 +35,4 @@ class FetchSettings:
     slowest: int = 512
     max_size: int = 64 * 2**30
     cancel: threading.Event = field(default_factory=threading.Event)
+    reporter: Reporter = field(default_factory=NullReporter)

@@ -17,13 +17,16 @@ import urllib3
 from reprobuild.adapters.fetch.http.errors import TransferError, explain, status_error, too_late
 from reprobuild.adapters.fetch.http.session import Access, Authorization, Session, origin_of
 from reprobuild.adapters.fetch.http.stream import Stream, as_stream, open_file, read_all
-from reprobuild.adapters.fetch.redact import split_credentials
+from reprobuild.adapters.fetch.redact import redact, split_credentials
 from reprobuild.adapters.fetch.settings import FetchSettings
 from reprobuild.errors import ReprobuildError
 
 T = TypeVar("T")
 
 PAGE_LIMIT = 128 * 2**20
+
+_WORTH_A_WORD = 2.0
+"""Seconds of a pause that a user should know of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,23 +165,30 @@ class Http:
                 stream.close()
             return Page(stream.url, stream.content_type, stream.headers, body)
 
-        return self.retrying(once)
+        return self.retrying(url, once)
 
-    def retrying(self, once: Callable[[], T]) -> T:
-        """What `once` returns, called again after pauses while its error is transient."""
+    def retrying(self, url: str, once: Callable[[], T]) -> T:
+        """What `once` returns, called again after pauses while its error is transient.
+
+        `url` is where it goes, for what is said of longer pauses.
+        """
         for attempt in range(1, self.settings.attempts + 1):
             try:
                 return once()
             except TransferError as error:
                 if not error.transient or attempt == self.settings.attempts:
                     raise
-                self.pause(attempt, error.pause)
+                self.pause(attempt, url, error)
         raise AssertionError("attempts is at least 1")
 
-    def pause(self, attempt: int, asked: float = 0.0) -> None:
+    def pause(self, attempt: int, url: str, error: TransferError) -> None:
         """Waits before attempt `attempt` + 1; raises E-INTERRUPTED when cancelled meanwhile."""
         settings = self.settings
-        delay = min(max(settings.backoff * 2 ** (attempt - 1), asked), settings.longest_pause)
+        delay = settings.backoff * 2 ** (attempt - 1)
+        delay = min(max(delay, error.pause), settings.longest_pause)
+        if delay >= _WORTH_A_WORD:
+            again = f"again in {delay:g} s ({attempt + 1} of {settings.attempts} attempts)"
+            settings.reporter.emit("note", text=f"{redact(url)}: {error.reason}; {again}")
         if settings.cancel.wait(delay):
             raise interrupted()
 
