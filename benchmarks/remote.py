@@ -128,7 +128,7 @@ class Bench:
         )
         realizer = Realizer(
             content=self.store, catalog=self.store, builder=builder, reporter=NullReporter(),
-            narrower=Narrower(self.store), cancel=self.cancel,
+            narrower=lambda: Narrower(self.store), cancel=self.cancel,
         )  # fmt: skip
         executor = None
         if self.remote:

@@ -226,7 +226,8 @@ class Executor(Protocol):
         ...
 
     def batch(self) -> AbstractContextManager[None]:
-        """While it is open, `discard` may leave small directories to its end."""
+        """While it is open, `discard` may leave small directories to its end. An inner one's end
+        begins to remove them, and the outermost's waits until they are gone."""
         ...
 
 

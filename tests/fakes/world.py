@@ -177,7 +177,7 @@ class World:
             content=self.store,
             catalog=self.store,
             builder=builder,
-            narrower=Narrower(self.store),
+            narrower=lambda: Narrower(self.store),
             reporter=self.events,
             cancel=self.cancel,
         )

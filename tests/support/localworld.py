@@ -110,7 +110,7 @@ def realize(
         content=store,
         catalog=store,
         builder=builder,
-        narrower=Narrower(store),
+        narrower=lambda: Narrower(store),
         reporter=NullReporter(),
         cancel=cancel,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ class Building:
     def __init__(self, run: Run, sources: Sources, kernels: Kernels) -> None:
         self._run, self._sources, self._kernels = run, sources, kernels
         self._executors: dict[Isolation, BubblewrapExecutor] = {}
+        self._lock = threading.Lock()
 
     def probe(self) -> Isolation:
         """The best grade, tried once; whether there is a store, and whose, has no part in it.
@@ -91,13 +93,12 @@ class Building:
         """The realize use case, over the real world; `elsewhere` and `shared` from app.remote."""
         from reprobuild.adapters.sandbox.memory import available_memory
         from reprobuild.engine.realize import Realizer
-        from reprobuild.engine.remote_cache import NoCache
 
         return Realizer(
             content=self._run.store,
             catalog=self._run.store,
             builder=self.builder(isolation, keep_failed=keep_failed),
-            narrower=self.narrower,
+            narrower=self._one_narrower,
             reporter=self._run.reporter,
             cancel=self._run.cancel,
             history=self.history,
@@ -106,8 +107,12 @@ class Building:
                 first.outputs, second.outputs
             ).lines(),
             elsewhere=elsewhere,
-            shared=shared or NoCache(),
+            shared=shared,
         )
+
+    def _one_narrower(self) -> Narrower:
+        with self._lock:  # several builds may be the first to ask
+            return self.narrower
 
     @cached_property
     def narrower(self) -> Narrower:

@@ -167,32 +167,34 @@ def _realize(
             from reprobuild.engine.compare import compare, known_outputs, require_equal
 
             known = known_outputs(app.store, graph.nodes)
-        with _what_next(graph, targets):
-            done = realizer.realize(graph, drvs, wish, plan)
-        answer = _answer(app, targets, done)
-        if away is not None:
-            answer["remote"] = away.document()
-        taken = before = len(caches.taken) if caches is not None else 0
-        if shared is not None:
-            answer["remote_cache"] = shared.document()
-            taken += shared.taken
-            before += shared.taken - done.shared
-        if caches is not None:
-            answer["substituted"] = caches.document()
-        # what a cache gave before the plan was made, the plan found on record
-        answer["counts"] |= {"taken": taken, "reused": max(0, done.reused - before)}
-        for name in images:
-            if name in answer["outputs"]:
-                hold_realized(app, Path(answer["outputs"][name]["path"]))
-        dirty = any(target.evaluation.dirty for target in targets)
-        for name, place in located.items():
-            store_root = root_name(name + ("=dirty" if dirty else ""), app.flake_dir)
-            kept = _closure(app, graph, place.drv, done)
-            app.store.set_root(store_root, keep_document(kept, {"answer": answer}))
-        if plain:
-            app.store.set_root(*memo(app.flake_dir, names, watched, answer, key))
-        if options["out_link"]:
-            _link(app, Path(options["out_link"]), answer)
+        # What builds left is removed while the answer is put together and kept.
+        with realizer.builder.executor.batch():
+            with _what_next(graph, targets):
+                done = realizer.realize(graph, drvs, wish, plan)
+            answer = _answer(app, targets, done)
+            if away is not None:
+                answer["remote"] = away.document()
+            taken = before = len(caches.taken) if caches is not None else 0
+            if shared is not None:
+                answer["remote_cache"] = shared.document()
+                taken += shared.taken
+                before += shared.taken - done.shared
+            if caches is not None:
+                answer["substituted"] = caches.document()
+            # what a cache gave before the plan was made, the plan found on record
+            answer["counts"] |= {"taken": taken, "reused": max(0, done.reused - before)}
+            for name in images:
+                if name in answer["outputs"]:
+                    hold_realized(app, Path(answer["outputs"][name]["path"]))
+            dirty = any(target.evaluation.dirty for target in targets)
+            for name, place in located.items():
+                store_root = root_name(name + ("=dirty" if dirty else ""), app.flake_dir)
+                kept = _closure(app, graph, place.drv, done)
+                app.store.set_root(store_root, keep_document(kept, {"answer": answer}))
+            if plain:
+                app.store.set_root(*memo(app.flake_dir, names, watched, answer, key))
+            if options["out_link"]:
+                _link(app, Path(options["out_link"]), answer)
     if again:
         compared = compare(done.chosen, known)
         answer["compared"] = compared.document()

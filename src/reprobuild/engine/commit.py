@@ -77,6 +77,12 @@ class Committer:
         if self._work is not None and error is None:
             self._work.result()
 
+    def hurry(self) -> None:
+        """Says that no more is coming soon: what waits is not kept for others any longer."""
+        with self._lock:
+            self._hurry = bool(self._waiting)
+            self._some.notify_all()
+
     def put(self, made: Made) -> None:
         """Hands a build over. Raises what an earlier one met with: then nothing more is taken."""
         try:

@@ -11,7 +11,6 @@ from posixpath import normpath
 from typing import Protocol
 
 from reprobuild.core.derivation import Derivation, InputContent
-from reprobuild.core.diff.trees import compare_trees
 from reprobuild.core.digest import Digest
 from reprobuild.core.past import Past
 from reprobuild.core.record import Record
@@ -117,6 +116,8 @@ def surplus(
 
 
 def _differences(content: ContentStore, first: Digest, second: Digest) -> Iterator[str]:
+    from reprobuild.core.diff.trees import compare_trees
+
     for change in compare_trees(lambda tree: content.tree(tree).encode(), first, second):
         yield change.path.decode(errors="surrogateescape")
 

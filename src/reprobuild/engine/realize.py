@@ -8,10 +8,11 @@ under a lock that all processes share.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from reprobuild.core.derivation import Derivation, InputContent, Isolation
 from reprobuild.core.digest import Digest
@@ -21,6 +22,7 @@ from reprobuild.core.past import Past
 from reprobuild.core.record import Record
 from reprobuild.engine.build import Builder
 from reprobuild.engine.commit import Committer, Made
+from reprobuild.engine.failures import failure_of, was_killed
 from reprobuild.engine.history import (
     History,
     NoHistory,
@@ -30,14 +32,16 @@ from reprobuild.engine.history import (
     remember,
     surplus,
 )
-from reprobuild.engine.narrow import Narrower
 from reprobuild.engine.plan import Deed, Plan, is_made, make_plan, usable
-from reprobuild.engine.remote import Elsewhere
-from reprobuild.engine.remote_cache import NoCache, SharedCache
 from reprobuild.engine.resolve import input_content
 from reprobuild.engine.scheduler import Cost, Lane, Limits, Scheduler
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Catalog, ContentStore, Reporter
+
+if TYPE_CHECKING:  # what few runs need is imported by them alone
+    from reprobuild.engine.narrow import Narrower
+    from reprobuild.engine.remote import Elsewhere
+    from reprobuild.engine.remote_cache import SharedCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,8 @@ class Realizer:
     content: ContentStore
     catalog: Catalog
     builder: Builder
-    narrower: Narrower
+    narrower: Callable[[], Narrower]
+    """What cuts inputs down; asked for by the first recipe that is to be cut."""
     reporter: Reporter
     cancel: threading.Event
     history: History = field(default_factory=NoHistory)
@@ -95,7 +100,7 @@ class Realizer:
     """In words, what two records of one action differ in, and what would cure it."""
     elsewhere: Elsewhere | None = None
     """Other machines to build on."""
-    shared: SharedCache = field(default_factory=NoCache)
+    shared: SharedCache | None = None
     """Results of others, by action."""
 
     def plan(self, graph: Graph, targets: Sequence[Digest], wishes: Wishes) -> Plan:
@@ -154,10 +159,13 @@ class Realizer:
             here=run.here,
         )
         run.ease = scheduler.ease
-        with self.builder.executor.batch(), run.commits:
+        executor = self.builder.executor
+        # The inner batch's end begins to remove what builds left, while the last are recorded.
+        with executor.batch(), run.commits, executor.batch():
             outcome = scheduler.run(run.step)
+            run.commits.hurry()
         if outcome.failed:
-            raise _failure(graph, outcome.failed, outcome.skipped)
+            raise failure_of(graph, outcome.failed, outcome.skipped)
         if self.cancel.is_set():
             raise ReprobuildError("E-INTERRUPTED", "stopped before everything was made")
         return run.result
@@ -171,31 +179,6 @@ def _took(past: Past | None) -> int:
 def _where(record: Record) -> str | None:
     """Where a record says that it was made, if not here."""
     return "; ".join(record.notes) if record.isolation is Isolation.REMOTE else None
-
-
-def _was_killed(error: BaseException) -> bool:
-    """Whether a build ended for want of memory: at its own limit, or by the machine's killer."""
-    return isinstance(error, ReprobuildError) and (
-        error.code == "E-BUILD-MEMORY" or error.facts.get("signal") == 9
-    )
-
-
-def _failure(
-    graph: Graph, failed: Mapping[Digest, BaseException], skipped: Iterable[Digest]
-) -> BaseException:
-    errors = list(failed.values())
-    first = errors[0]
-    others = len(list(skipped))
-    if len(errors) == 1 or not isinstance(first, ReprobuildError):
-        if isinstance(first, ReprobuildError) and others:
-            first.facts.setdefault("not_tried", others)
-        return first
-    lines = [f"{graph.nodes[drv].name}: {error}" for drv, error in failed.items()]
-    combined = ReprobuildError(
-        "E-DEPENDENCY", f"{len(errors)} derivations failed", failed=lines, not_tried=others
-    )
-    combined.__cause__ = first
-    return combined
 
 
 @dataclass(slots=True)
@@ -247,7 +230,7 @@ class _Run:
             self._home.add(drv)
             self._emit("retried", self.graph.nodes[drv], error=str(error)[:500])
             return not self.realizer.cancel.is_set()
-        if drv in self._alone or not _was_killed(error) or self.realizer.cancel.is_set():
+        if drv in self._alone or not was_killed(error) or self.realizer.cancel.is_set():
             return False
         self._alone.add(drv)
         self._emit("retried", self.graph.nodes[drv], error=str(error)[:500])
@@ -260,12 +243,15 @@ class _Run:
         whole = self._inputs(derivation)
         self._emit("started", derivation, kind="fetch" if derivation.fixed is not None else "build")
         try:
-            narrowed = self.realizer.narrower.narrow(derivation, whole)
+            inputs, note = whole, ""
+            if derivation.narrow is not None:
+                narrowed = self.realizer.narrower().narrow(derivation, whole)
+                inputs, note = dict(narrowed.inputs), narrowed.note
             try:
-                self._act(derivation, narrowed.inputs, narrowed.note, away, expected_ms)
+                self._act(derivation, inputs, note, away, expected_ms)
             except ReprobuildError as error:
-                cut = narrowed.inputs != whole
-                if error.code != "E-BUILD-FAILED" or _was_killed(error) or not cut:
+                cut = inputs != whole
+                if error.code != "E-BUILD-FAILED" or was_killed(error) or not cut:
                     raise
                 # The rule may have missed a file; with the whole trees a real failure fails again.
                 note = "whole trees: the build in the cut root failed"
@@ -345,7 +331,7 @@ class _Run:
     def _shared(self, derivation: Derivation, action: Digest) -> Record | None:
         """What a shared cache has for an action: here, durable and on record when it returns."""
         realizer = self.realizer
-        if not is_made(derivation):
+        if realizer.shared is None or not is_made(derivation):
             return None
         record = realizer.shared.find(derivation, action, self.wishes.isolation)
         if record is not None:
@@ -428,7 +414,7 @@ class _Run:
         standing = confirmed or record
 
         def offer() -> None:
-            if is_made(derivation):
+            if self.realizer.shared is not None and is_made(derivation):
                 self.realizer.shared.offer(standing)
 
         self.commits.put(

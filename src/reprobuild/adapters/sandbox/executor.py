@@ -301,8 +301,8 @@ class BubblewrapExecutor:
         self._later.remove(workdir)
 
     def batch(self) -> AbstractContextManager[None]:
-        """While it is open, small work directories may be left to its end (later.py), which
-        raises E-SANDBOX-SETUP for one that cannot be removed."""
+        """While it is open, small work directories may be left to its end (later.py); the
+        outermost raises E-SANDBOX-SETUP for one that cannot be removed."""
         return self._later.batch()
 
 
