@@ -66,10 +66,14 @@ class Sources:
     @cached_property
     def fetchers(self) -> Fetcher:
         """What obtains pinned content, by kind of origin."""
-        from reprobuild.adapters.fetch.fetchers import Fetchers, file_fetchers
-        from reprobuild.adapters.git.fetcher import GitFetcher
+        from reprobuild.adapters.fetch.fetchers import Fetchers, Lazy, file_fetchers
 
-        git = GitFetcher(self.git_sources, self._run.store)
+        def from_git() -> Fetcher:
+            from reprobuild.adapters.git.fetcher import GitFetcher
+
+            return GitFetcher(self.git_sources, self._run.store)
+
+        git = Lazy(from_git)
         files = file_fetchers(self._run.store, self.fetch_settings, base=self._run.flake_dir)
         return Fetchers({**files, "git": git, "fixture": git})
 

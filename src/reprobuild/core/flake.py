@@ -13,7 +13,7 @@ from reprobuild.core.derivation import Isolation
 from reprobuild.core.documents.model import Documents, Published
 from reprobuild.core.gates import Gate
 from reprobuild.core.integration.address import WITHOUT_SECRETS, secret_in
-from reprobuild.core.integration.model import MAX_NUMBER
+from reprobuild.core.integration.bounds import MAX_NUMBER
 from reprobuild.core.profiles.model import Profile
 from reprobuild.core.redact import redact_address
 from reprobuild.core.schema import (

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reprobuild.core.integration.model import MAX_NUMBER
+from reprobuild.core.integration.bounds import MAX_NUMBER
 from reprobuild.core.schema import Blake3Text, Commit, Format, Model, Name, Sha256Text
 
 FORMAT = 0

@@ -44,7 +44,7 @@ class Fetchers:
             raise
 
 
-class _Lazy:
+class Lazy:
     """Makes the real fetcher, with its libraries, at the first fetch."""
 
     def __init__(self, make: Callable[[], Fetcher]) -> None:
@@ -110,12 +110,12 @@ def file_fetchers(
 
         return OciFetcher(shared().plain, content, base)
 
-    wheels = _Lazy(wheel)
+    wheels = Lazy(wheel)
     return {
         "wheel": wheels,
         "sdist": wheels,
-        "deb": _Lazy(deb),
-        "url": _Lazy(url),
-        "path": _Lazy(path),
-        "oci": _Lazy(oci),
+        "deb": Lazy(deb),
+        "url": Lazy(url),
+        "path": Lazy(path),
+        "oci": Lazy(oci),
     }

@@ -26,6 +26,9 @@ from reprobuild.errors import ReprobuildError
 
 MAX_LISTED = 20
 
+# What else is installed beside this tool has no part in what a file means, and is not looked for.
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+
 M = TypeVar("M", bound=BaseModel)
 
 

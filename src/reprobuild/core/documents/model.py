@@ -83,5 +83,6 @@ class Documents(Model):
     profiles_url: str = ""
     runtime: dict[Name, str] = Field(default_factory=dict)
     components: dict[Name, ComponentNote] = Field(default_factory=dict)
-    contract: ContractText = ContractText()
-    runbook: RunbookText = RunbookText()
+    # Defaults are made when they are wanted: an instance here would have its model built.
+    contract: ContractText = Field(default_factory=ContractText)
+    runbook: RunbookText = Field(default_factory=RunbookText)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reprobuild.core.digest import GitOid, Sha256
+from reprobuild.core.integration.bounds import MAX_NUMBER
 from reprobuild.core.integration.contractline import (
     Said,
     head_in_row,
@@ -20,7 +21,7 @@ from reprobuild.core.integration.contractline import (
     names_a_pull,
     plain,
 )
-from reprobuild.core.integration.model import MAX_NUMBER, MAX_TITLE, check_ref
+from reprobuild.core.integration.model import MAX_TITLE, check_ref
 from reprobuild.errors import ReprobuildError
 
 CODE = "E-CONTRACT"

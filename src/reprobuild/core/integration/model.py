@@ -10,10 +10,10 @@ from typing import cast
 
 from reprobuild.core.digest import Digest, GitOid, Sha256
 from reprobuild.core.encoding import Value
+from reprobuild.core.integration.bounds import MAX_NUMBER
 from reprobuild.errors import ReprobuildError
 
 MAX_TITLE = 4096
-MAX_NUMBER = 2**31 - 1
 _REF = re.compile(r"refs/[A-Za-z0-9][^\x00-\x20\x7f~^:?*\[\\]{0,1000}\Z")
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reprobuild.core.encoding import Value
-from reprobuild.core.integration.model import Integration, IntegrationSpec
 from reprobuild.errors import ReprobuildError
+
+if TYPE_CHECKING:
+    from reprobuild.core.integration.model import Integration, IntegrationSpec
 
 KEY = "promised"
 """Where an origin carries it."""
