@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reprobuild.adapters.store import blobs, capture, shelf
+from reprobuild.adapters.store import blobs, capture, seen, shelf
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.derivation import Derivation
 from reprobuild.core.digest import Digest
@@ -31,6 +31,7 @@ def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (blobs, capture, shelf):
         monkeypatch.setattr(module, "IN_MEMORY", 64)
         monkeypatch.setattr(module, "CHUNK", 32, raising=False)
+    monkeypatch.setattr(seen, "_TICK_NS", -(2**62))  # what was seen is written down at once
 
 
 @pytest.fixture

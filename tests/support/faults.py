@@ -21,6 +21,7 @@ from reprobuild.core.tree import Directory, File, decode
 
 OPERATIONS = (
     "create",
+    "open_to_append",
     "write_some",
     "fsync",
     "syncfs",

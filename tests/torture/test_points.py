@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reprobuild.adapters.store import blobs, capture, shelf
+from reprobuild.adapters.store import blobs, capture, seen, shelf
 from reprobuild.core.bundle import format as bundle_format
 from reprobuild.engine import transfer_import
 from support.forked import KILL, KILL_AFTER, SHORT, forked
@@ -26,6 +26,7 @@ def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (blobs, capture, shelf):
         monkeypatch.setattr(module, "IN_MEMORY", 64)
         monkeypatch.setattr(module, "CHUNK", 32, raising=False)
+    monkeypatch.setattr(seen, "_TICK_NS", -(2**62))  # what was seen is written down at once
     monkeypatch.setattr(bundle_format, "PIECE", 4000)
     monkeypatch.setattr(transfer_import, "BATCH_BYTES", 3000)
 
@@ -110,7 +111,8 @@ def test_refused(
             raise
         shutil.rmtree(home)
         home.with_name("trial.built").unlink(missing_ok=True)
-    assert len(said) > 0.5 * len(chosen(points, full, number))
+    # A memo that cannot be written is no error: cache/seen is a tenth of an addition's points.
+    assert len(said) > 0.4 * len(chosen(points, full, number))
     tally(scenario.name, f"refused with {errno.errorcode[number]}", len(said))
 
 
