@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import nix
 from content import ADD, medium, small
 from harness import Row, Suite, Taken, Way, clear, command, contest, once, python
 
+from reprobuild.adapters.store.seen import Seen
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.digest import Digest
 from reprobuild.core.tree import Directory, Entry, File, Tree
@@ -42,21 +44,32 @@ NIX_PATHS = 10_000
 
 
 def populate(path: Path, blobs: int) -> None:
-    """A store of tiny blobs, a thousand a tree; a root keeps all trees but every tenth."""
+    """A store of tiny blobs, a thousand a tree; a root keeps all trees but every tenth.
+
+    All of them were seen (cache/seen), as those are that a store took in itself.
+    """
     with LocalStore.open(path, create=True) as store:
         store.set_root("empty", b'{"keep":{}}')
     kept: dict[bytes, Entry] = {}
+    memo = Seen(str(path / "cache" / "seen"))
     for number in range(blobs // PER_TREE):
         entries: dict[bytes, Entry] = {}
         for index in range(PER_TREE):
             data = f"{number}.{index}\n".encode()
             digest = Digest.of(data)
-            _place(path / "blobs" / digest.hex[:2] / digest.hex, data)
+            blob = path / "blobs" / digest.hex[:2] / digest.hex
+            _place(blob, data)
+            memo.later(digest.hex, False, str(blob))
             entries[f"f{index}".encode()] = File(digest, len(data), False)
         tree = Tree.of(entries)
         _place(path / "trees" / tree.digest.hex[:2] / tree.digest.hex, tree.encode())
         if number % 10:
             kept[f"t{number}".encode()] = Directory(tree.digest)
+        if number % 50 == 49:
+            time.sleep(0.05)  # so that all of them are settled
+            memo.keep()
+    time.sleep(0.05)
+    memo.keep()
     top = Tree.of(kept)
     _place(path / "trees" / top.digest.hex[:2] / top.digest.hex, top.encode())
     with LocalStore.open(path) as store:

@@ -11,10 +11,11 @@ from reprobuild.adapters.store.layout import QUARANTINE, Layout
 from reprobuild.adapters.store.records import is_derivation, parse_record, read
 from reprobuild.adapters.store.roots import Roots, parse_keep
 from reprobuild.adapters.store.shards import listing
-from reprobuild.core.digest import Digest, tagged
+from reprobuild.core import node
+from reprobuild.core.blake import tagged_hex
+from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import decode as decode_document
 from reprobuild.core.record import Record
-from reprobuild.core.tree import DOMAIN, Directory, File, Tree, decode
 from reprobuild.errors import ReprobuildError
 
 
@@ -170,20 +171,23 @@ def mark_trees(layout: Layout, live: Live, wanted: Iterable[str], base: Live | N
         if raw in live.trees or (base is not None and raw in base.trees):
             continue
         live.trees.add(raw)
-        for _, entry in _read_tree(layout, raw.hex()).entries:
-            if isinstance(entry, Directory):
-                stack.append(entry.digest.raw)
-            elif isinstance(entry, File):
-                blob = entry.digest.raw + (b"x" if entry.executable else b"")
+        for kind, _, value, _ in _read_tree(layout, raw.hex()):
+            if kind == b"d":
+                stack.append(value)
+            elif kind != b"l":
+                blob = value + b"x" if kind == b"x" else value
                 if base is None or blob not in base.blobs:
                     live.blobs.add(blob)
 
 
-def _read_tree(layout: Layout, name: str) -> Tree:
+def _read_tree(layout: Layout, name: str) -> list[node.Row]:
     path = Path(layout.tree(name))
     data = read(path, "tree", name)
     if data is None:
         raise missing("tree", name)
-    if tagged(DOMAIN, data).hex != name:
+    if tagged_hex(node.DOMAIN, data) != name:
         raise damaged("tree", name, path, "its content has another digest")
-    return decode(data)
+    try:
+        return node.rows(data)
+    except node.NodeError as error:
+        raise damaged("tree", name, path, str(error)) from None
