@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,6 +34,7 @@ T = TypeVar("T")
 LOG_TAIL = 25
 _TAIL_BYTES = 16 * 1024
 _PIECE = 4 * 2**20
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +148,7 @@ class Builder:
         over: Callable[[], None],
     ) -> Record:
         with _making("a work directory", self.work):
-            workdir = Path(
-                _in_directory(self.work, lambda: tempfile.mkdtemp(prefix="build-", dir=self.work))
-            )
+            workdir = _in_directory(self.work, lambda: _work_directory(self.work))
         keep = False
         try:
             request = self.request(derivation, inputs, workdir)
@@ -170,7 +168,7 @@ class Builder:
             outputs: dict[str, Digest] = {}
             for name in derivation.outputs:
                 path = outcome.outputs.get(name)
-                if path is None or not path.is_dir() or not any(path.iterdir()):
+                if path is None or not _has_entries(path):
                     keep = self.keep_failed
                     raise ReprobuildError(
                         "E-BUILD-NO-OUTPUT",
@@ -202,10 +200,7 @@ class Builder:
 
     def _execute(self, request: BuildRequest, drv: Digest) -> tuple[Path, BuildOutcome]:
         with _making("a log", self.logs):
-            descriptor, name = _in_directory(
-                self.logs, lambda: tempfile.mkstemp(".log", f"{drv.short}-", self.logs)
-            )
-            os.fchmod(descriptor, 0o644)  # as all of a store: other accounts may share it
+            descriptor, name = _in_directory(self.logs, lambda: _log_file(self.logs, drv))
         log = os.fdopen(descriptor, "wb")
         try:
             self.reporter.emit("build-started", name=request.label, log=name)
@@ -214,6 +209,34 @@ class Builder:
             with _making("a log", self.logs):  # what is buffered may find no room
                 log.close()
         return Path(name), outcome
+
+
+def _work_directory(place: Path) -> Path:
+    """A new one, that nobody else may enter."""
+    while True:
+        path = f"{place}/build-{os.urandom(6).hex()}"
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)  # noqa: PTH102 - before every build: no more calls than needed
+            return Path(path)
+
+
+def _log_file(place: Path, drv: Digest) -> tuple[int, str]:
+    """A new one, open for writing, and its path."""
+    while True:
+        path = f"{place}/{drv.short}-{os.urandom(6).hex()}.log"
+        with suppress(FileExistsError):
+            descriptor = os.open(path, _NEW, 0o600)
+            os.fchmod(descriptor, 0o644)  # as all of a store: other accounts may share it
+            return descriptor, path
+
+
+def _has_entries(path: Path) -> bool:
+    """Whether it is a directory with something in it."""
+    try:
+        with os.scandir(path) as listing:
+            return next(listing, None) is not None
+    except NotADirectoryError:
+        return False
 
 
 def _in_directory(place: Path, make: Callable[[], T]) -> T:

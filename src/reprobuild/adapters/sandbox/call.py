@@ -11,7 +11,9 @@ from reprobuild.adapters.sandbox.process import SandboxWords
 from reprobuild.adapters.sandbox.rootfs import Placement, arrange
 from reprobuild.adapters.sandbox.staging import Stage, stage_for
 from reprobuild.adapters.sandbox.terminal import SandboxShell
-from reprobuild.ports import BuildRequest
+from reprobuild.ports import BuildRequest, Mount
+
+_MOST_ARRANGED = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,23 @@ class Machine:
     passable: dict[str, bool] = field(default_factory=dict, compare=False)
     """Directories, and whether every user gets there: looked at once, for most builds lie in the
     same few. Were one closed meanwhile, a build would fail to start."""
+    arranged: dict[tuple[Mount, ...], tuple[Placement, ...]] = field(
+        default_factory=dict, compare=False
+    )
+    """What some inputs are placed by: many builds have the same ones, and inputs do not change."""
+
+    def arrange(self, mounts: Sequence[Mount], *, host: bool) -> tuple[Placement, ...]:
+        """`rootfs.arrange`, remembered where the host's own files have no part in it."""
+        if host:
+            return tuple(arrange(mounts, self.constants, host=True))
+        key = tuple(mounts)
+        found = self.arranged.get(key)
+        if found is None:
+            found = tuple(arrange(mounts, self.constants))
+            if len(self.arranged) >= _MOST_ARRANGED:
+                self.arranged.clear()
+            self.arranged[key] = found
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +100,7 @@ def prepare(
     `host` the host's toolchain stands in for the root file system. `by_starter` says that a
     starter is there, which can do a part of the work.
     """
-    placements = tuple(arrange(request.mounts, machine.constants, host=host))
+    placements = machine.arrange(request.mounts, host=host)
     stage = Stage()
     if uid is not None:
         request.workdir.mkdir(mode=0o700, parents=True, exist_ok=True)

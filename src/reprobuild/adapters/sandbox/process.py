@@ -78,7 +78,7 @@ def limiting_prefix(file_size: int) -> list[str]:
 
 def encode_arguments(options: Sequence[str]) -> bytes:
     """What `bwrap --args FD` reads: every word ended by NUL."""
-    return os.fsencode("".join(f"{word}\0" for word in options))
+    return os.fsencode("\0".join((*options, "")))
 
 
 @dataclass(frozen=True, slots=True)

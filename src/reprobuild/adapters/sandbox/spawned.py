@@ -18,18 +18,21 @@ When it is over nothing of it runs any more. When the other end is gone, so is a
 
 What the command leaves behind becomes a child of this process (it is a *subreaper*), which is how
 the sandbox's process 1 can be ended, and waited for, without a doubt about who has its number.
+
+Half of what it took to start were the modules `socket`, `signal` and `contextlib` with all that
+they import; so it does without them.
 """
+
+# ruff: noqa: SIM105
 
 from __future__ import annotations
 
-import contextlib
+import _socket
 import ctypes
 import errno
 import os
 import resource
 import select
-import signal
-import socket
 import struct
 import sys
 
@@ -48,7 +51,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 _CLONE_NEWNS = 0x20000
 _MS_REC_SLAVE = 0x4000 | 1 << 19
 _MNT_DETACH = 2
-_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
+_SIGINT, _SIGKILL, _SIGPIPE, _SIGXFSZ = 2, 9, 13, 25
+_SIG_IGN = 1
+_SIGNALS = (_SIGPIPE, _SIGXFSZ, _SIGINT)
+_MOST_DESCRIPTORS = 3
+_DESCRIPTOR = struct.Struct("=i")
 
 
 def _spawn(words: list[bytes], log: int, inherited: dict[int, int]) -> int:
@@ -88,19 +95,23 @@ def number_after(report: bytes, key: bytes) -> int:
 
 def _read_all(descriptor: int) -> bytes:
     report = b""
-    with contextlib.suppress(BlockingIOError):
+    try:
         while data := os.read(descriptor, 4096):
             report += data
+    except BlockingIOError:
+        pass
     return report
 
 
 def _end(pid: int) -> None:
     for kill in (os.killpg, os.kill):
-        with contextlib.suppress(OSError):
-            kill(pid, signal.SIGKILL)
+        try:
+            kill(pid, _SIGKILL)
+        except OSError:
+            pass
 
 
-def _is_wanted(channel: socket.socket) -> bool:
+def _is_wanted(channel: _socket.socket) -> bool:
     """Whether a message asks for the command's end; else nobody is there any more."""
     try:
         return channel.recv(1) == KILL
@@ -116,7 +127,7 @@ class Command:
         self._status = status
         self._report = b""
 
-    def follow(self, channel: socket.socket) -> tuple[bool, int, int]:
+    def follow(self, channel: _socket.socket) -> tuple[bool, int, int]:
         """Whether somebody still waits for it; its wait status, and the exit status reported."""
         handle = os.pidfd_open(self._pid)
         poll = select.poll()
@@ -142,25 +153,40 @@ class Command:
         """Ends what the command has left, and waits until all of it is gone."""
         self._report += _read_all(self._status)
         # Its number, and that of its process group, are free only when it is waited for.
-        with contextlib.suppress(OSError):
-            os.killpg(self._pid, signal.SIGKILL)
+        try:
+            os.killpg(self._pid, _SIGKILL)
+        except OSError:
+            pass
         _, status = os.waitpid(self._pid, 0)
         init = number_after(self._report, b"child-pid")
-        with contextlib.suppress(ChildProcessError):
+        try:
             if init > 0:  # where it is a child of ours, the number can be nobody else's
                 os.waitid(os.P_PID, init, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                os.kill(init, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
+                os.kill(init, _SIGKILL)
+        except ChildProcessError:
+            pass
+        try:
             while True:
                 os.waitpid(-1, 0)
-        return status
+        except ChildProcessError:
+            return status
 
 
-def _serve(channel: socket.socket, filter_file: int) -> bool:
+def _receive(channel: _socket.socket) -> tuple[bytes, list[int]]:
+    """A message, and the descriptors that came with it, close-on-exec."""
+    room = _socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR.size)
+    data, extra, _, _ = channel.recvmsg(MOST_INLINE, room, _socket.MSG_CMSG_CLOEXEC)
+    descriptors: list[int] = []
+    for level, kind, content in extra:
+        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+            whole = len(content) - len(content) % _DESCRIPTOR.size
+            descriptors += (number for (number,) in _DESCRIPTOR.iter_unpack(content[:whole]))
+    return data, descriptors
+
+
+def _serve(channel: _socket.socket, filter_file: int) -> bool:
     """Takes one message; whether there may be more."""
-    data, descriptors, _, _ = socket.recv_fds(channel, MOST_INLINE, 3)
-    for descriptor in descriptors:  # recv_fds passes no flags on
-        os.set_inheritable(descriptor, False)
+    data, descriptors = _receive(channel)
     if data[:1] not in (START, START_BY_FILE):
         return bool(data)  # the wish to end what was over already
     words, (log, *more) = data[1:], descriptors
@@ -204,17 +230,17 @@ def _leave_sys(libc: ctypes.CDLL) -> None:
 
 def main(argv: list[str]) -> None:
     """Gives up what a build must not have, and serves until the socket closes."""
-    channel, filter_file = socket.socket(fileno=int(argv[1])), int(argv[2])
+    channel, filter_file = _socket.socket(fileno=int(argv[1])), int(argv[2])
     for descriptor in (channel.fileno(), filter_file):
         os.set_inheritable(descriptor, False)  # nothing but what a command is given may reach it
     user = int(argv[3])
     os.umask(int(argv[4]))
     os.chdir("/")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    libc = ctypes.CDLL(None)
+    libc.signal(_SIGINT, ctypes.c_void_p(_SIG_IGN))
     for limit in argv[5:]:
         kind, soft, hard = map(int, limit.split(":"))
         resource.setrlimit(kind, (soft, hard))
-    libc = ctypes.CDLL(None)
     if user >= 0:
         _leave_sys(libc)
         os.setgroups([])
@@ -228,5 +254,7 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(ConnectionError):
+    try:
         main(sys.argv)
+    except ConnectionError:
+        pass

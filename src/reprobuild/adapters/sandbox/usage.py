@@ -12,7 +12,7 @@ _ENTRY = 1024
 _DEPTH = 128
 
 
-def disk_usage(directories: Sequence[Path], stop_above: int) -> int:
+def disk_usage(directories: Sequence[Path | str], stop_above: int) -> int:
     """Bytes of disk below `directories`, links not followed; counting ends above `stop_above`.
 
     Every entry counts for 1 KiB beside its blocks, so that empty files count too. What cannot be
@@ -57,7 +57,7 @@ class DiskWatch:
     directories can wait.
     """
 
-    def __init__(self, directories: Sequence[Path], limit: int) -> None:
+    def __init__(self, directories: Sequence[Path | str], limit: int) -> None:
         self._directories = directories
         self._limit = limit
         self._free = self._free_bytes()
@@ -65,7 +65,8 @@ class DiskWatch:
         self._next_walk = self._next + 15
 
     def _free_bytes(self) -> int:
-        status = os.statvfs(self._directories[0].parent)  # they may have to be made yet
+        # Its parent, since it may have to be made yet; by text, for this is done for every build.
+        status = os.statvfs(os.fspath(self._directories[0]).rpartition("/")[0])
         return status.f_bavail * status.f_frsize
 
     def exceeded(self) -> bool:

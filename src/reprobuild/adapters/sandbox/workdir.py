@@ -17,9 +17,9 @@ from reprobuild.ports import BuildRequest
 _NAMES = ("build", "out", "tmp")
 
 
-def places(workdir: Path) -> list[Path]:
+def places(workdir: Path) -> list[str]:
     """The host's paths of all that a build can write to."""
-    return [workdir / name for name in _NAMES]
+    return [f"{workdir}/{name}" for name in _NAMES]
 
 
 def left_to_build(request: BuildRequest, uid: int | None) -> list[tuple[int, str]] | None:
@@ -125,13 +125,13 @@ def outputs(workdir: Path, names: Sequence[str]) -> Mapping[str, Path]:
     """
     found: dict[str, Path] = {}
     for name in names:
-        path = workdir / "out" / name
+        place = f"{workdir}/out/{name}"
         try:
-            mode = path.lstat().st_mode
+            mode = os.lstat(place).st_mode
         except OSError:
             continue
         if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
-            found[name] = path
+            found[name] = Path(place)
     if os.geteuid() != 0:
         for path in found.values():
             _open_up(path)
