@@ -28,7 +28,7 @@ TYPE_CHECKING = False  # as typing has it, without importing that
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-_RECORD = Struct("<32sQQQq")
+_RECORD = Struct("<32sQQQQ")
 """Digest, device, inode, twice the size and one more for an executable blob, ctime in ns."""
 _MODE_AT = 48
 """Where the byte with the executable bit is."""
@@ -133,7 +133,8 @@ def _mode(executable: bool) -> int:
 
 def _record(hex_digest: str, executable: bool, info: os.stat_result) -> bytes:
     size = 2 * info.st_size + executable
-    return _RECORD.pack(bytes.fromhex(hex_digest), info.st_dev, info.st_ino, size, info.st_ctime_ns)
+    ctime = info.st_ctime_ns % 2**64  # a broken inode may say anything
+    return _RECORD.pack(bytes.fromhex(hex_digest), info.st_dev, info.st_ino, size, ctime)
 
 
 def _settled(ctime_ns: int, now_ns: int) -> bool:
