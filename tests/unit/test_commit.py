@@ -83,6 +83,54 @@ def test_all_is_on_record_when_the_run_ends() -> None:
         assert log.index(f"recorded {number}") < log.index(f"released {number}")
 
 
+def test_what_is_to_be_done_first_is_done_before_anything_is_recorded() -> None:
+    store, log = Store(), list[str]()
+    gate = threading.Event()
+
+    def first() -> None:
+        assert gate.wait(20)
+        store.calls.append("first")
+
+    def wait() -> None:
+        commits.ready()
+        log.append("ready")
+
+    waited = threading.Thread(target=wait)
+    with Committer(cast(Any, store), cast(Any, store), first) as commits:
+        commits.put(made(0, log))
+        commits.hurry()
+        waited.start()
+        waited.join(0.1)
+        assert (store.calls, log) == ([], [])
+        gate.set()
+        waited.join(20)
+        assert "ready" in log
+    assert store.calls == ["first", "barrier", [0]]
+
+
+def test_where_what_is_to_be_done_first_fails_nothing_is_recorded() -> None:
+    store, log = Store(), list[str]()
+
+    def first() -> None:
+        raise ReprobuildError("E-STORE-WRITE", "no room")
+
+    commits = Committer(cast(Any, store), cast(Any, store), first)
+    with pytest.raises(ReprobuildError, match="no room"), commits:
+        with pytest.raises(ReprobuildError, match="no room"):
+            commits.ready()
+        with pytest.raises(ReprobuildError, match="no room"):
+            commits.put(made(0, log))
+        assert log == ["released 0"]
+    assert store.calls == []
+
+
+def test_what_is_to_be_done_first_is_done_though_nothing_is_recorded() -> None:
+    store = Store()
+    with Committer(cast(Any, store), cast(Any, store), lambda: store.calls.append("first")):
+        pass
+    assert store.calls == ["first"]
+
+
 def test_what_comes_while_the_disk_is_busy_is_one_batch() -> None:
     store, log = Store(), list[str]()
     store.gate.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +171,7 @@ def _realize(
         # What builds left is removed while the answer is put together and kept.
         with realizer.builder.executor.batch():
             with _what_next(graph, targets):
-                done = realizer.realize(graph, drvs, wish, plan)
+                done = realizer.realize(graph, drvs, wish, plan, partial(_show, app, targets))
             answer = _answer(app, targets, done)
             if away is not None:
                 answer["remote"] = away.document()
@@ -309,6 +310,13 @@ def _wishes(
         check=check,
         from_source=options["from_source"],
     )
+
+
+def _show(app: App, targets: Sequence[Target], done: Realized) -> None:
+    """Has the trees that will be answered with lie there as files."""
+    for target in targets:
+        for place in target.located.values():
+            app.store.materialise(done.chosen[place.drv].outputs[place.output])
 
 
 def _answer(app: App, targets: Sequence[Any], done: Realized) -> dict[str, Any]:

@@ -7,6 +7,9 @@ milliseconds are moreover waited for, a moment (`GATHER`), so that a trip is for
 trip for each takes as long as they do. The lock on an action is held until its record stands, so no
 other process makes it in between, and a run does not end before all it made is on record. A crash
 loses at most what was on its way, and what it loses was quick to make.
+
+Recipes are stored before the records that name them, and by the same thread: the first builds run
+meanwhile.
 """
 
 from __future__ import annotations
@@ -48,11 +51,17 @@ class Made:
 
 class Committer:
     """Takes builds from many threads and records them in one of its own. A context: leaving it
-    waits until all is recorded, and raises what went wrong."""
+    waits until all is recorded, and raises what went wrong. `first` is done before anything is
+    recorded, from the beginning on."""
 
-    def __init__(self, content: ContentStore, catalog: Catalog) -> None:
+    def __init__(
+        self, content: ContentStore, catalog: Catalog, first: Callable[[], None] = lambda: None
+    ) -> None:
         self._content = content
         self._catalog = catalog
+        self._first = first
+        self._tried = threading.Event()
+        self._ready = False
         self._waiting: list[Made] = []
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
@@ -67,7 +76,15 @@ class Committer:
         self._work: Future[None] | None = None
 
     def __enter__(self) -> Committer:
+        self._work = self._pool.submit(self._run)
         return self
+
+    def ready(self) -> None:
+        """Waits until what is to be done first is done: for who records something without `put`.
+        Raises what it met with."""
+        self._tried.wait()
+        if not self._ready and self._work is not None:
+            self._work.result()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         with self._lock:
@@ -87,8 +104,7 @@ class Committer:
         """Hands a build over. Raises what an earlier one met with: then nothing more is taken."""
         try:
             with self._lock:
-                if self._work is None:
-                    self._work = self._pool.submit(self._run)
+                assert self._work is not None
                 self._room.wait_for(lambda: len(self._waiting) < MOST or self._over)
                 if not self._over:
                     self._take(made)
@@ -107,6 +123,11 @@ class Committer:
 
     def _run(self) -> None:
         try:
+            try:
+                self._first()
+                self._ready = True
+            finally:
+                self._tried.set()
             while batch := self._next():
                 try:
                     self._record(batch)

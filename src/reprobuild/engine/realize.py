@@ -121,22 +121,30 @@ class Realizer:
         targets: Sequence[Digest],
         wishes: Wishes,
         plan: Plan | None = None,
+        meanwhile: Callable[[Realized], None] = lambda _: None,
     ) -> Realized:
         """Makes them exist; `plan` is what `plan` says of them, where it has been asked already.
+
+        `meanwhile` is called when all is made, and done while the last records are written; there
+        is no time for it where all is on record already.
 
         Raises the first failure's error (E-BUILD…, E-FETCH…), or E-DEPENDENCY when several
         failed; what succeeded before is on record all the same.
         """
         plan = plan or self.plan(graph, targets, wishes)
-        run = _Run(self, graph, wishes, Committer(self.content, self.catalog))
+        todo = [step.drv for step in plan.steps if step.deed != Deed.REUSE]
+        commits = Committer(
+            self.content,
+            self.catalog,
+            lambda: self.catalog.add_derivations(documents(graph, todo)),
+        )
+        run = _Run(self, graph, wishes, commits)
         for step in plan.of(Deed.REUSE):
             assert step.record is not None
             run.result.chosen[step.drv] = step.record
             run.result.reused += 1
-        todo = [step.drv for step in plan.steps if step.deed != Deed.REUSE]
         if not todo:
             return run.result
-        self.catalog.add_derivations(documents(graph, todo))
         self.reporter.emit(
             "plan",
             build=len(plan.of(Deed.BUILD)),
@@ -161,9 +169,12 @@ class Realizer:
         run.ease = scheduler.ease
         executor = self.builder.executor
         # The inner batch's end begins to remove what builds left, while the last are recorded.
-        with executor.batch(), run.commits, executor.batch():
-            outcome = scheduler.run(run.step)
-            run.commits.hurry()
+        with executor.batch(), run.commits:
+            with executor.batch():
+                outcome = scheduler.run(run.step)
+                run.commits.hurry()
+            if not outcome.failed and not self.cancel.is_set():
+                meanwhile(run.result)
         if outcome.failed:
             raise failure_of(graph, outcome.failed, outcome.skipped)
         if self.cancel.is_set():
@@ -282,6 +293,7 @@ class _Run:
             held.enter_context(realizer.catalog.lock_action(action))
             record = None if self._forget(derivation, checked) else self._recorded(action)
             if record is not None:
+                self.commits.ready()
                 realizer.catalog.choose(drv, record)
                 self._choose(drv, record, "cut_off" if derivation.fixed is None else "reused")
                 self._emit("finished", derivation, how="cut-off")
@@ -335,6 +347,7 @@ class _Run:
             return None
         record = realizer.shared.find(derivation, action, self.wishes.isolation)
         if record is not None:
+            self.commits.ready()
             realizer.content.barrier()
             realizer.catalog.add_record(record)
         return record
@@ -394,6 +407,7 @@ class _Run:
         before = [r for r in catalog.records(record.action) if usable(content, r, record.isolation)]
         other = next((r for r in before if dict(r.outputs) != dict(record.outputs)), None)
         if other is not None:
+            self.commits.ready()
             content.barrier()
             catalog.add_record(record)
             raise ReprobuildError(
