@@ -162,7 +162,8 @@ def _realize(
             shared.prefetch(graph, drvs, isolation)
         here = away is None or away.fallback
         plan = realizer.plan(graph, drvs, wish)
-        app.building.check_before(plan, graph, isolation, here=here, jobs=wish.limits.jobs)
+        soon = wish.limits.jobs if away is None else 0
+        app.building.check_before(plan, graph, isolation, here=here, jobs=soon)
         again = options["from_source"] or options["check"] is not None
         if again:
             from reprobuild.engine.compare import compare, known_outputs, require_equal
