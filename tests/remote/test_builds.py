@@ -63,6 +63,10 @@ def test_the_same_digests_as_here_and_then_nothing_to_build(
     kept = _rows(memo)
     assert (kept > 0) is (spoken == "SHA256")
 
+    idle = realize("there", "--isolation", "remote")
+    assert idle["counts"]["built"] == 0
+    assert not {"remote", "remote_cache"} & set(idle), "no server had a part in this run"
+
     again = realize("again", *remote)
     assert again["image"] == here["image"]
     assert again["counts"]["built"] == again["counts"]["fetched"] == 0

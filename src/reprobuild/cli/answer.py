@@ -12,12 +12,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_OF_A_RUN = ("substituted", "remote", "remote_cache")
+"""What says how results were come by, not what they are."""
+
+
 def remembered(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An earlier answer, as one of a run that made nothing."""
     counts = dict.fromkeys(answer["counts"], 0)
     counts["reused"] = len(answer["outputs"])
-    # what a cache gave, it gave to the run that is remembered
-    return {**{k: v for k, v in answer.items() if k != "substituted"}, "counts": counts}
+    kept = {key: value for key, value in answer.items() if key not in _OF_A_RUN}
+    return {**kept, "counts": counts}
 
 
 def text(document: Mapping[str, Any], *, as_json: bool) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from reprobuild.core.digest import Digest
 from reprobuild.core.graph import Graph
-from reprobuild.errors import ReprobuildError
+from reprobuild.errors import Exit, ReprobuildError
 
 
 def was_killed(error: BaseException) -> bool:
@@ -16,21 +16,63 @@ def was_killed(error: BaseException) -> bool:
     )
 
 
+_FIRST = (
+    Exit.INTERRUPTED, Exit.STORE, Exit.ENVIRONMENT, Exit.OFFLINE, Exit.INPUT, Exit.SOURCES,
+    Exit.BUILD, Exit.NOT_REPRODUCIBLE, Exit.CHECK,
+)  # fmt: skip
+"""Which exit status several failures end with: what is to be mended before the others, since these
+may be for want of it. It must not depend on which of them was first."""
+
+_HINTS = 3
+
+
+class SeveralError(ReprobuildError):
+    """E-DEPENDENCY for several failures, with the exit status that fits them best.
+
+    Facts: `failed` (a line each), `codes` (theirs, in the same order), `not_tried` (a number).
+    """
+
+    def __init__(self, failed: Mapping[str, ReprobuildError], not_tried: int) -> None:
+        errors = sorted(failed.values(), key=_rank)
+        hints = list(dict.fromkeys(error.hint for error in errors if error.hint))
+        super().__init__(
+            "E-DEPENDENCY",
+            f"{len(failed)} derivations failed",
+            hint="; ".join(hints[:_HINTS]) or None,
+            failed=[f"{name}: {error}" for name, error in failed.items()],
+            codes=[error.code for error in failed.values()],
+            not_tried=not_tried,
+        )
+        self._exit_status = errors[0].exit_status
+
+    @property
+    def exit_status(self) -> int:
+        """That of the failure which is to be mended first."""
+        return self._exit_status
+
+
+def _rank(error: ReprobuildError) -> int:
+    status = error.exit_status
+    return _FIRST.index(Exit(status)) if status in _FIRST else len(_FIRST)
+
+
 def failure_of(
     graph: Graph, failed: Mapping[Digest, BaseException], skipped: Iterable[Digest]
 ) -> BaseException:
-    """What a run ends with: the first failure, or E-DEPENDENCY for several; `skipped` were not
-    tried."""
-    errors = list(failed.values())
-    first = errors[0]
+    """What a run ends with: its failure, E-DEPENDENCY for several, or what is no failure but a bug;
+    `skipped` were not tried."""
     others = len(list(skipped))
-    if len(errors) == 1 or not isinstance(first, ReprobuildError):
-        if isinstance(first, ReprobuildError) and others:
+    known: dict[str, ReprobuildError] = {}
+    for drv, error in failed.items():
+        if not isinstance(error, ReprobuildError):
+            return error
+        name = graph.nodes[drv].name
+        known[name if name not in known else f"{name} ({drv.short})"] = error
+    first = next(iter(known.values()))
+    if len(known) == 1:
+        if others:
             first.facts.setdefault("not_tried", others)
         return first
-    lines = [f"{graph.nodes[drv].name}: {error}" for drv, error in failed.items()]
-    combined = ReprobuildError(
-        "E-DEPENDENCY", f"{len(errors)} derivations failed", failed=lines, not_tried=others
-    )
+    combined = SeveralError(known, others)
     combined.__cause__ = first
     return combined

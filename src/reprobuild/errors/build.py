@@ -29,7 +29,10 @@ CODES = {
         "set `timeout` in the step, if it is right to take so long",
     ),
     "E-DEPENDENCY": Code(
-        Exit.BUILD, "several derivations failed", "mend the failures that are listed"
+        Exit.BUILD,
+        "several derivations failed; the exit status is that of what is to be mended first "
+        "(of an offline fetch before that of a build), `codes` has each",
+        "mend the failures that are listed",
     ),
     "E-INPUT-PATH": Code(
         Exit.BUILD,
