@@ -108,6 +108,25 @@ def test_what_is_revoked_is_believed_no_more(ring: Keyring) -> None:
         assert code(error) == ("E-KEY", 3)
 
 
+def test_after_one_that_is_revoked_comes_another(ring: Keyring) -> None:
+    old = ring.generate()
+    with pytest.raises(ReprobuildError):
+        ring.generate()
+    ring.revoke("default", "lost")
+    with pytest.raises(ReprobuildError) as error:
+        ring.rotate()
+    assert error.value.hint == "`reprobuild key generate` makes another of that name"
+    new = ring.generate()
+    assert new.key != old.key
+    assert ring.signer().key == new.key
+    assert {(k.name, k.key, k.revoked) for k in ring.known()} == {
+        ("default", new.key, ""),
+        (f"default.{old.id[:12]}", old.key, "lost"),
+    }
+    assert not ring.verify(old.key, b"x", b"")
+    assert ring.rotations(new.key) == []
+
+
 def test_trust_follows_a_rotation(ring: Keyring, tmp_path: Path) -> None:
     first = ring.generate()
     other = Keyring(tmp_path / "other")

@@ -60,11 +60,16 @@ class Keyring:
     # -- own keys ------------------------------------------------------------------------------
 
     def generate(self, name: str = DEFAULT) -> PublicKey:
-        """Makes a new key; raises E-KEY when there is one of that name."""
+        """Makes a new key; raises E-KEY when there is one of that name that is not revoked.
+
+        A revoked one gets another name; it vouches for nothing.
+        """
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         path = self._private(name)
-        if path.exists():
+        if path.exists() and self._is_revoked(old := self._load(name)):
+            self._rename(name, old)
+        elif path.exists():
             raise ReprobuildError(
                 "E-KEY",
                 f"there is a key {name} already: {path}",
@@ -76,6 +81,21 @@ class Keyring:
 
     def signer(self, name: str = DEFAULT) -> PrivateKey:
         """The private key of that name; raises E-KEY (missing, off, revoked, open to others)."""
+        found = self._load(name)
+        if self._is_revoked(found):
+            words = "reprobuild key generate" + ("" if name == DEFAULT else f" {name}")
+            raise ReprobuildError(
+                "E-KEY",
+                f"the key {name} is revoked",
+                hint=f"`{words}` makes another of that name",
+                key=key_id(found.key),
+            )
+        return found
+
+    def _is_revoked(self, key: PrivateKey) -> bool:
+        return key_id(key.key) in self._state()["revoked"]
+
+    def _load(self, name: str) -> PrivateKey:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -101,10 +121,7 @@ class Keyring:
             raise ReprobuildError("E-KEY", f"{path} is no private key", file=str(path)) from error
         if not isinstance(key, Ed25519PrivateKey):
             raise ReprobuildError("E-KEY", f"{path} is no ed25519 key", file=str(path))
-        found = PrivateKey(key)
-        if key_id(found.key) in self._state()["revoked"]:
-            raise ReprobuildError("E-KEY", f"the key {name} is revoked", key=key_id(found.key))
-        return found
+        return PrivateKey(key)
 
     def _missing(self, name: str) -> ReprobuildError:
         own = sorted(path.stem for path in (self.home / "keys").glob("*.pem"))
@@ -129,7 +146,6 @@ class Keyring:
         old = self.signer(name)
         new = Ed25519PrivateKey.generate()
         public = new.public_key().public_bytes_raw()
-        kept = f"{name}.{key_id(old.key)[:12]}"
         state = self._state()
         state["rotated"].append(
             {
@@ -138,13 +154,18 @@ class Keyring:
                 "to": public.hex(),
             }
         )
-        # The old key gets its other name first: at no moment is one of them lost.
-        _write(self._private(kept), self._private(name).read_bytes(), 0o600)
-        _write(self._public(kept), public_pem(old.key), 0o644)
+        kept = self._rename(name, old)
         self._write_state(state)
         self._keep(name, new)
         _write(self.rotation_file(name), render(self.rotations(public)), 0o644)
         return PublicKey(kept, old.key, own=True), PublicKey(name, public, own=True)
+
+    def _rename(self, name: str, old: PrivateKey) -> str:
+        """Gives a key another name, before its own is given away: at no moment is one lost."""
+        kept = f"{name}.{key_id(old.key)[:12]}"
+        _write(self._private(kept), self._private(name).read_bytes(), 0o600)
+        _write(self._public(kept), public_pem(old.key), 0o644)
+        return kept
 
     def revoke(self, text: str, reason: str = "revoked") -> PublicKey:
         """Believes a key (by name, id or the beginning of its id) no more; raises E-KEY."""
