@@ -25,11 +25,16 @@ def absolute(path: str) -> str:
 def flake_directory(named: str | None) -> str | None:
     """The directory `named` (-C), else the nearest from here upwards, that holds a flake."""
     start = absolute("." if named is None else named)
-    while not os.path.isfile(f"{start}/{FLAKE_FILE}"):
+    while not _is_flake(f"{start}/{FLAKE_FILE}"):
         if named is not None or not start.strip("/"):
             return None
         start = start[: start.rindex("/")] or "/"
     return start
+
+
+def _is_flake(path: str) -> bool:
+    """What stands there and is no file is one that is off: it must not hide behind one above."""
+    return os.path.lexists(path) and not os.path.isdir(path)
 
 
 def store_directory(named: str | None, by_environment: str | None, flake: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,12 @@ def test_a_flake_is_found_from_below_unless_named(nested: Path) -> None:
     assert whereabouts.flake_directory(".") is None
     (nested / "one/flake-like.toml").mkdir()  # no file
     assert whereabouts.flake_directory(None) == str(nested)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("flake-like.toml", path)])
+def test_a_flake_that_is_off_is_not_passed_over(make: Callable[[Path], None], nested: Path) -> None:
+    make(nested / "one/flake-like.toml")
+    assert whereabouts.flake_directory(None) == str(nested / "one")
 
 
 def test_no_flake_up_to_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
