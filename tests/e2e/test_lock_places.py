@@ -12,15 +12,17 @@ from support.cliin import Said, cli
 from support.gitkit import Origin, git
 
 
-def project(path: Path, url: str) -> Callable[..., Said]:
-    """A flake over a repository; what runs the command in it."""
+def project(path: Path, url: str, stated: bool = False) -> Callable[..., Said]:
+    """A flake over a repository, with `stated` commits or refs; what runs the command in it."""
+    rev = f'rev = "{"4" * 40}"\n' if stated else ""
+    head = f'number = 1, head = "{"5" * 40}"' if stated else "number = 1"
     (path / "derivations").mkdir(parents=True)
     (path / "derivations" / "lib.toml").write_text('input = "lib"\nresult = "source"\n')
     (path / "flake-like.toml").write_text(
         'format = 0\ndefault = "rel"\n'
-        f'[inputs.lib]\nkind = "git"\nurl = "{url}"\nref = "refs/heads/main"\n'
+        f'[inputs.lib]\nkind = "git"\nurl = "{url}"\nref = "refs/heads/main"\n{rev}'
         '[outputs.rel]\ncomponents = ["lib"]\n'
-        '[outputs.rel.sources.lib]\ninput = "lib"\nheads = [{ number = 1 }]\n'
+        f'[outputs.rel.sources.lib]\ninput = "lib"\nheads = [{{ {head} }}]\n'
     )
     return lambda *argv: cli("-C", str(path), "--store", str(path.parent / "store"), *argv)
 
@@ -49,14 +51,16 @@ def closed(place: Path) -> None:
         closed,
     ],
 )
-@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize(
+    ("scheme", "stated"), [("", False), ("file://", False), ("", True), ("file://", True)]
+)
 def test_a_place_without_a_repository_is_left_open(
-    make: Callable[[Path], object], scheme: str, tmp_path: Path
+    make: Callable[[Path], object], scheme: str, stated: bool, tmp_path: Path
 ) -> None:
     """As one that cannot be reached: what is wanted of it waits, and the words say why."""
     place = tmp_path / "place"
     make(place)
-    run = project(tmp_path / "project", f"{scheme}{place}")
+    run = project(tmp_path / "project", f"{scheme}{place}", stated)
     said = run("lock")
     assert said.status == 0, said
     assert f"there is no git repository at {scheme}{place}" in said.err

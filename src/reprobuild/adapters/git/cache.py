@@ -91,11 +91,12 @@ class GitCache:
         if not absent:
             return Located(tuple(sources), first)
         names = ", ".join(c.hex for c in absent)
+        if not remote and not local:
+            raise _nothing_at(url)
         if not remote:
-            where = ", ".join(str(p) for p in local) or f"{redact(url)} (no repository is there)"
             raise ReprobuildError(
                 "E-GIT-MISSING-OBJECT",
-                f"{where} lacks commit {names}",
+                f"{', '.join(str(p) for p in local)} lacks commit {names}",
                 objects=[c.hex for c in absent],
             )
         if self.offline:
@@ -163,12 +164,7 @@ class GitCache:
         """
         local, remote = self._candidates(url)
         if not local and not remote:
-            raise ReprobuildError(
-                "E-GIT-FETCH",
-                f"there is no git repository at {redact(url)}",
-                hint="check the path, and that what it lies on is mounted",
-                url=redact(url),
-            )
+            raise _nothing_at(url)
         wanted = list(dict.fromkeys(refs))
         found: dict[str, GitOid] = {}
         for path in local:
@@ -291,3 +287,12 @@ def _peeled(git_dir: Path, oids: Sequence[GitOid]) -> dict[GitOid, GitOid]:
         for oid, row in rows
         if row.endswith("commit")
     }
+
+
+def _nothing_at(url: str) -> ReprobuildError:
+    return ReprobuildError(
+        "E-GIT-FETCH",
+        f"there is no git repository at {redact(url)}",
+        hint="check the path, and that what it lies on is mounted",
+        url=redact(url),
+    )
