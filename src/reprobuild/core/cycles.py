@@ -34,7 +34,9 @@ def cycle_problems(flake: Flake, components: Mapping[str, Component]) -> list[Pr
         if default is None:
             problems += _lacking(flake, components, parts, name)
             continue
-        found = _cycle(flake, parts, default, name)
+        # What needs nothing itself closes no ring: most toolchains are inputs.
+        leads_on = any(parts.graph.get(part) for part in _toolchain(default, cuda=True))
+        found = _cycle(flake, parts, default, name) if leads_on else None
         if found is not None:
             return [found]
         problems += _without_cuda(flake, components, parts, name, default)
@@ -182,7 +184,7 @@ def _without_cuda(
     output: str,
     default: str,
 ) -> Iterator[Problem]:
-    if flake.toolchains[default].cuda is not None:
+    if flake.toolchains[default].cuda is not None or not any(parts.waiting.values()):
         return
     for node, step in _steps_of(flake, components, parts, output, default):
         if isinstance(step, CudaModuleStep) and step.toolchain is None:
