@@ -119,6 +119,8 @@ def test_text_of_an_error() -> None:
         tail=["one", "two"],
         names=["x", "y"],
         nothing=None,
+        none=[],
+        codes=["E-OFFLINE"],
     )
     assert error_text(error).splitlines() == [
         "error: demo.step ended with status 1  [E-BUILD-FAILED]",

@@ -52,7 +52,9 @@ def test_the_status_is_that_of_what_is_to_be_mended_first(
         assert error.facts["not_tried"] == 2
         lines = error.facts["failed"]
         assert isinstance(lines, list)
-        assert [str(line).partition(": ")[2] for line in lines] == [f"{c} it is" for c in order]
+        assert [str(line).partition(": ")[2] for line in lines] == [
+            f"{c} it is  [{c}]" for c in order
+        ]
 
 
 def test_what_to_do_is_said_once_and_in_order() -> None:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from reprobuild.cli.answer import text
 from reprobuild.core.installable import Installable, check_step
-from reprobuild.core.wording import plural, size
+from reprobuild.core.wording import json_problem, plural, size
 from reprobuild.errors import ReprobuildError
 
 
 def test_one_is_not_many() -> None:
     words = [plural(count, word) for count in (0, 1, 2) for word in ("kernel", "entry")]
     assert words == ["0 kernels", "0 entries", "1 kernel", "1 entry", "2 kernels", "2 entries"]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("[" * 100_000, "it is nested too deeply"),
+        ("9" * 5000, "a number in it has thousands of digits"),
+        ("[1,", "Expecting value: line 1 column 4 (char 3)"),
+    ],
+)
+def test_what_is_wrong_with_json_is_no_advice_to_programmers(data: str, said: str) -> None:
+    with pytest.raises((ValueError, RecursionError)) as error:
+        json.loads(data)
+    assert isinstance(error.value, ValueError | RecursionError)
+    assert json_problem(error.value) == said
 
 
 def test_small_layers_have_a_size() -> None:

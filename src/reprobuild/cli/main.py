@@ -251,8 +251,11 @@ def error_text(error: ReprobuildError) -> str:
     lines = [f"error: {error.message}  [{error.code}]"]
     facts: dict[str, Any] = dict(error.facts)
     tail = facts.pop("tail", None)
+    facts.pop("codes", None)  # they stand in the lines of `failed`
     for name, value in facts.items():
         if isinstance(value, list):
+            if not value:
+                continue
             lines.append(f"  {name}:")
             lines += [f"    {item}" for item in value]
         else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from reprobuild.core.wording import json_problem
 from reprobuild.errors import ReprobuildError
 
 TYPE_CHECKING = False  # `typing` takes a run with nothing to do longer to import than all of this
@@ -91,7 +92,9 @@ def decode(data: bytes) -> Value:
     try:
         value: Value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ReprobuildError("E-ENCODING", f"not a canonical document: {error}") from error
+        raise ReprobuildError(
+            "E-ENCODING", f"not a canonical document: {json_problem(error)}"
+        ) from error
     if encode(value) != data:
         raise ReprobuildError("E-ENCODING", "the document is JSON, but not in canonical form")
     return value

@@ -14,6 +14,7 @@ from typing import cast
 
 from reprobuild.core.digest import Sha256
 from reprobuild.core.encoding import Value, encode
+from reprobuild.core.wording import json_problem
 from reprobuild.errors import ReprobuildError
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -249,7 +250,7 @@ def parse_json(data: bytes, what: str) -> dict[str, Value]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ReprobuildError("E-IMAGE", f"{what} is no JSON: {error}") from error
+        raise ReprobuildError("E-IMAGE", f"{what} is no JSON: {json_problem(error)}") from error
     if not isinstance(value, dict):
         raise ReprobuildError("E-IMAGE", f"{what} is no JSON object")
     return value

@@ -1,4 +1,4 @@
-"""Numbers for people."""
+"""Numbers, and what is wrong with a JSON text, for people."""
 
 from __future__ import annotations
 
@@ -19,3 +19,12 @@ def plural(count: int, word: str) -> str:
     """`1 layer`, `2 layers`."""
     ending = "" if count == 1 else "ies" if word.endswith("y") else "s"
     return f"{count} {word[:-1] if ending == 'ies' else word}{ending}"
+
+
+def json_problem(error: ValueError | RecursionError) -> str:
+    """Why `json` could not read a text, without its advice to programmers."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if "integer string conversion" in str(error):  # int() refuses, as it would take very long
+        return "a number in it has thousands of digits"
+    return f"{error!s:.200}"

@@ -39,7 +39,7 @@ class SeveralError(ReprobuildError):
             "E-DEPENDENCY",
             f"{len(failed)} derivations failed",
             hint="; ".join(hints[:_HINTS]) or None,
-            failed=[f"{name}: {error}" for name, error in failed.items()],
+            failed=[f"{name}: {error}  [{error.code}]" for name, error in failed.items()],
             codes=[error.code for error in failed.values()],
             not_tried=not_tried,
         )

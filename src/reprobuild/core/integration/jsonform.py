@@ -9,6 +9,7 @@ from typing import cast
 
 from reprobuild.core.digest import GitOid, Sha256
 from reprobuild.core.integration.model import MAX_TITLE, check_number, check_ref
+from reprobuild.core.wording import json_problem
 from reprobuild.errors import ReprobuildError
 
 MAX_BYTES = 8 * 2**20
@@ -46,7 +47,9 @@ def load(data: bytes, code: str, name: str) -> object:
             column=error.colno,
         ) from error
     except (ValueError, RecursionError) as error:
-        raise ReprobuildError(code, f"cannot read {name}: {error!s:.200}", file=name) from error
+        raise ReprobuildError(
+            code, f"cannot read {name}: {json_problem(error)}", file=name
+        ) from error
     return value
 
 
