@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.store.shelf import Pending
     from reprobuild.core.tree import File
 
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _QUIETLY = _READ | os.O_NOATIME
 """Leaves the access time: since every blob's is the constant, the first read of each would write
 its inode (5 % of what it takes to put 50,000 small files into a layer). For the owner alone."""

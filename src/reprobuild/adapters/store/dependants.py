@@ -8,11 +8,11 @@ up again from there. Memos are only ever a short cut: losing one costs a look-up
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.info import files
 from reprobuild.adapters.store.layout import Layout
+from reprobuild.adapters.store.reading import read_file
 from reprobuild.adapters.store.records import parse_reference
 from reprobuild.core.encoding import decode
 from reprobuild.errors import ReprobuildError
@@ -26,7 +26,7 @@ def forget_dependants(layout: Layout, actions: set[str], drvs: set[str]) -> None
     doubtful = set(drvs)
     for name, path in memos.items():
         try:
-            reference = parse_reference(Path(path).read_bytes())
+            reference = parse_reference(read_file(path))
         except FileNotFoundError:
             continue
         if reference is not None and reference[0] in actions:
@@ -48,7 +48,7 @@ def _needed_by(layout: Layout) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for entry in files(f"{layout.root}/drvs"):
         try:
-            document = decode(Path(entry.path).read_bytes())
+            document = decode(read_file(entry.path))
         except (OSError, ReprobuildError):
             continue  # damaged: verification's business
         inputs = document.get("inputs") if isinstance(document, dict) else None

@@ -18,12 +18,16 @@ def missing(kind: str, hex_digest: str) -> ReprobuildError:
     )
 
 
-def damaged(kind: str, hex_digest: str, path: str | Path, reason: str) -> ReprobuildError:
-    """The E-STORE-DAMAGED of an object."""
+def damaged(
+    kind: str, name: str, path: str | Path, reason: str, hint: str | None = None
+) -> ReprobuildError:
+    """The E-STORE-DAMAGED of an object; `name` is its digest, or a root's name."""
+    shown = name if kind == "root" else f"blake3:{name}"
     return ReprobuildError(
         "E-STORE-DAMAGED",
-        f"the {kind} blake3:{hex_digest} is damaged: {reason} ({path})",
-        object=f"{kind} {hex_digest}",
+        f"the {kind} {shown} is damaged: {reason} ({path})",
+        hint=hint,
+        object=f"{kind} {name}",
         path=str(path),
         reason=reason,
     )

@@ -20,6 +20,7 @@ from reprobuild.adapters.store.dirstack import remove_any
 from reprobuild.adapters.store.info import Kind, files
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.mark import Live, mark
+from reprobuild.adapters.store.reading import read_file
 from reprobuild.adapters.store.records import parse_record, parse_reference
 from reprobuild.adapters.store.retention import (
     Policy,
@@ -160,7 +161,7 @@ class _Sweep:
     def _note_record(self, action: str, entry: os.DirEntry[str]) -> None:
         name, duration = "", 0
         try:
-            data = Path(entry.path).read_bytes()
+            data = read_file(entry.path)
             record = parse_record(data, action, entry.name, Path(entry.path))
             name, duration = record.name, record.duration_ms
         except (OSError, ReprobuildError):
@@ -169,7 +170,7 @@ class _Sweep:
 
     def _chosen_stays(self, entry: os.DirEntry[str]) -> bool:
         try:
-            reference = parse_reference(Path(entry.path).read_bytes())
+            reference = parse_reference(read_file(entry.path))
         except OSError:
             return False
         return reference in self._live.records
@@ -263,7 +264,8 @@ class _Sweep:
         for path in paths:
             self._count(kind, path)
             if not self._result.dry_run:
-                durable.unlink(path)
+                with suppress(IsADirectoryError):  # not the store's; verification names it
+                    durable.unlink(path)
                 directories.add(os.path.dirname(path))
         durable.sync_paths(sorted(directories), self._fd)
 
@@ -303,7 +305,7 @@ def from_the_top(doomed: dict[str, str]) -> Iterable[list[str]]:
 
 def _children(name: str, path: str) -> set[str]:
     try:
-        data = Path(path).read_bytes()
+        data = read_file(path)
         if tagged(DOMAIN, data).hex != name:
             return set()
         return {e.digest.hex for _, e in decode(data).entries if isinstance(e, Directory)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from reprobuild.adapters.store import paths
+from reprobuild.adapters.store.reading import read_file
 
 
 class Glance:
@@ -30,8 +31,7 @@ class Glance:
         """A root's document, or None."""
         file = paths.file_name(name.encode("utf-8", "surrogateescape"))
         try:
-            with open(f"{self._root}/roots/{file}", "rb") as document:
-                return document.read()
+            return read_file(f"{self._root}/roots/{file}")
         except OSError:
             return None
 
@@ -58,7 +58,6 @@ class Glance:
 def _start_of(path: str) -> bytes | None:
     """The first 200 bytes of a file; None where it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return file.read(200)
+        return read_file(path, 200)
     except OSError:
         return None

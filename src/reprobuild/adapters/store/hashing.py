@@ -21,7 +21,7 @@ PIECE = 2**17
 _LONG = 2**25
 """From so many bytes on a single file is worth all cores, in pieces of `_WIDE`."""
 _WIDE = 2**22
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _PARALLEL_FROM = 2**20
 
 

@@ -22,6 +22,7 @@ import os
 
 from reprobuild.adapters.store import durable, paths
 from reprobuild.adapters.store.paths import FORMAT, FORMAT_TEXT, PLACEHOLDER, RESERVE
+from reprobuild.adapters.store.reading import read_file
 from reprobuild.errors import ReprobuildError
 
 TYPE_CHECKING = False  # as typing has it, without importing that or pathlib: who only adds waits
@@ -98,8 +99,7 @@ def open_layout(path: str | Path, *, create: bool) -> Layout:
     """
     root = paths.data_directory(os.path.abspath(path))
     try:
-        with open(f"{root}/format", "rb") as file:
-            _check_format(root, file.read(200))
+        _check_format(root, read_file(f"{root}/format", 200))
         return Layout(root)
     except (FileNotFoundError, NotADirectoryError):
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from reprobuild.adapters.store import paths
@@ -18,5 +19,5 @@ def file_name(name: str) -> str:
 
 def root_name(text: str) -> str:
     """The name whose file name is `text`."""
-    raw = re.sub(rb"%([0-9A-F]{2})", lambda m: bytes.fromhex(m[1].decode()), text.encode())
+    raw = re.sub(rb"%([0-9A-F]{2})", lambda m: bytes.fromhex(m[1].decode()), os.fsencode(text))
     return raw.decode("utf-8", "surrogateescape")

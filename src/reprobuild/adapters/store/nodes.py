@@ -6,6 +6,7 @@ import os
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.faults import damaged, missing
+from reprobuild.adapters.store.reading import READ
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.core.blake import tagged_hex
 from reprobuild.core.digest import Digest
@@ -88,7 +89,7 @@ class Nodes:
 
 def _content(path: str) -> bytes:
     """A file's bytes, by as few calls as there can be: nodes are small and many."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, READ)
     try:
         data = os.read(fd, _READ)
         if len(data) == _READ:

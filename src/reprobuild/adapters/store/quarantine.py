@@ -15,6 +15,7 @@ from pathlib import Path
 from reprobuild.adapters.store import durable, locks
 from reprobuild.adapters.store.dependants import forget_dependants
 from reprobuild.adapters.store.layout import QUARANTINE, Layout
+from reprobuild.adapters.store.reading import read_file
 from reprobuild.adapters.store.records import parse_record
 from reprobuild.adapters.store.roots import MEMO_ROOT, Keep, Roots, parse_keep, with_keep
 from reprobuild.adapters.store.shards import listing
@@ -74,7 +75,7 @@ class Quarantine:
         for directory, set_aside in places:
             for entry in listing(str(directory)):
                 path = Path(entry.path)
-                record = parse_record(path.read_bytes(), action, entry.name, path)
+                record = parse_record(read_file(path), action, entry.name, path)
                 yield Result(entry.name, record, set_aside)
 
     # -- decisions -----------------------------------------------------------------------------

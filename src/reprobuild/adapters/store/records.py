@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.faults import damaged, missing
 from reprobuild.adapters.store.paths import sharded
+from reprobuild.adapters.store.reading import read_file
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.derivation import DERIVATION_DOMAIN, FIXED_DOMAIN
@@ -104,8 +106,7 @@ class Records:
     def chosen(self, drv: Digest) -> Record | None:
         """The record last chosen for a derivation; None when there is no usable memo."""
         try:
-            with open(sharded(self._home, "chosen", drv.hex), "rb") as file:
-                text = file.read(200)
+            text = read_file(sharded(self._home, "chosen", drv.hex), 200)
         except (FileNotFoundError, NotADirectoryError):
             return None
         reference = parse_reference(text)
@@ -118,7 +119,7 @@ class Records:
         target = self._layout.chosen(drv.hex)
         data = f"{record.action.hex}/{tagged(RECORD_DOMAIN, record.encode()).hex}\n".encode()
         try:
-            if target.read_bytes() == data:
+            if read_file(target) == data:
                 return
         except OSError:
             pass  # absent or damaged: written anew
@@ -197,12 +198,14 @@ class Records:
 def read(path: Path, kind: str, hex_digest: str) -> bytes | None:
     """A document's bytes, or None when it is not there."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return read_file(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise damaged(kind, hex_digest, path, str(error.strerror)) from error
+        hint = None
+        if error.errno in (errno.EINVAL, errno.EISDIR):
+            hint = "move away what is there: it is not the store's"
+        raise damaged(kind, hex_digest, path, str(error.strerror), hint) from error
 
 
 def is_derivation(drv: Digest, data: bytes) -> bool:

@@ -20,6 +20,7 @@ from reprobuild.adapters.store.gc import from_the_top
 from reprobuild.adapters.store.info import files
 from reprobuild.adapters.store.layout import QUARANTINE, Layout
 from reprobuild.adapters.store.names import root_name
+from reprobuild.adapters.store.reading import read_file
 from reprobuild.adapters.store.records import parse_record, parse_reference
 from reprobuild.adapters.store.repaired import Repaired
 from reprobuild.adapters.store.restore import Restorer
@@ -69,7 +70,11 @@ class _Repair:
             _, doomed_aside = self._judge_records(QUARANTINE, self._known.aside)
             doomed |= doomed_aside
             self._roots(stays)
-            memos = {e.path: e.name for e in files(f"{self._root}/chosen") if not _names(e, stays)}
+            memos = {
+                e.path: e.name
+                for e in files(f"{self._root}/chosen")
+                if e.is_file(follow_symlinks=False) and not _names(e, stays)
+            }
             self._remove(memos, self._result.memos)
             self._remove(doomed, self._result.records)
             self._objects()
@@ -113,7 +118,7 @@ class _Repair:
         for action in listing(f"{self._root}/{home}"):
             if not action.is_dir(follow_symlinks=False):
                 continue
-            for entry in listing(action.path):
+            for entry in _files(action.path):
                 if self._record_holds(action.name, entry, good):
                     stays.add((action.name, entry.name))
                 else:
@@ -126,7 +131,7 @@ class _Repair:
         if (action, entry.name) not in good:
             return False
         path = Path(entry.path)
-        record = parse_record(path.read_bytes(), action, entry.name, path)
+        record = parse_record(read_file(path), action, entry.name, path)
         if all(tree.hex in self._whole for tree in record.outputs.values()):
             return True
         if good is self._known.records:
@@ -135,10 +140,10 @@ class _Repair:
 
     def _roots(self, records: set[tuple[str, str]]) -> None:
         home = f"{self._root}/roots"
-        for entry in listing(home):
+        for entry in _files(home):
             name = root_name(entry.name)
             try:
-                data = Path(entry.path).read_bytes()
+                data = read_file(entry.path)
                 keep = parse_keep(name, data)
             except (OSError, ReprobuildError):
                 self._remove({entry.path: name}, self._result.roots)
@@ -230,9 +235,14 @@ def _has_files(tree: Tree, known: Known) -> bool:
     )
 
 
+def _files(directory: str) -> list[os.DirEntry[str]]:
+    """The regular files of a directory: all else is misplaced there, and left."""
+    return [entry for entry in listing(directory) if entry.is_file(follow_symlinks=False)]
+
+
 def _names(entry: os.DirEntry[str], records: set[tuple[str, str]]) -> bool:
     try:
-        return parse_reference(Path(entry.path).read_bytes()) in records
+        return parse_reference(read_file(entry.path)) in records
     except OSError:
         return False
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.hashing import new_hasher
 from reprobuild.adapters.store.layout import Layout
+from reprobuild.adapters.store.reading import read_file
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.verify_report import Known, Problem
 from reprobuild.core.digest import Digest, tagged
@@ -91,7 +92,7 @@ class Restorer:
                 continue
         for other in self._others:
             try:
-                data = Path(other.tree(name)).read_bytes()
+                data = read_file(other.tree(name))
             except OSError:
                 continue
             if tagged(DOMAIN, data).hex == name:

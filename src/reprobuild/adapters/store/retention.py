@@ -10,12 +10,12 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from reprobuild.adapters.store.info import files
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.mark import Live, mark_drvs, mark_record, mark_root, mark_trees
+from reprobuild.adapters.store.reading import read_file
 from reprobuild.adapters.store.records import parse_reference
 from reprobuild.adapters.store.roots import Roots
 from reprobuild.adapters.store.shards import listing
@@ -95,7 +95,7 @@ def _candidates(layout: Layout, live: Live) -> list[_Candidate]:
     memos: dict[tuple[str, str], list[str]] = {}
     for entry in files(f"{layout.root}/chosen"):
         try:
-            reference = parse_reference(Path(entry.path).read_bytes())
+            reference = parse_reference(read_file(entry.path))
             used = entry.stat(follow_symlinks=False).st_mtime
         except OSError:
             continue

@@ -48,7 +48,7 @@ _WRITE_BACK = 8 * 2**20
 """How much of a long stream is written, in bytes, before the disk begins with it: all of it at the
 end kept a layer of 130 MB waiting for 60 to 100 ms while the cores had nothing left to do."""
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Shelf:
