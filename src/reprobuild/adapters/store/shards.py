@@ -13,10 +13,13 @@ from blake3 import blake3
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.hashing import content_problem, open_quietly, read_and_hash
+from reprobuild.adapters.store.reading import READ
 
 TYPE_CHECKING = False  # as typing has it, without importing that
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from reprobuild.adapters.store.verify_report import Report
 
     Say = Callable[[str, str, str, str], None]
     """Takes a problem: its kind, the object, the path and the reason."""
@@ -25,8 +28,9 @@ OVERHEAD = 32 * 1024
 """What a blob takes beside its content, as bytes that take as long."""
 _LONG = 64 * 1024
 """Blobs of this many bytes and more are read in pieces."""
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_QUIETLY = _READ | os.O_NOATIME  # for the owner alone; others look closely
+_QUIETLY = READ | os.O_NOATIME  # for the owner alone; others look closely
+MANY_LINKS = " links instead of 1 or 2"
+"""Ends the reason of such a problem: it may pass, while somebody materialises."""
 _PLAIN, _EXECUTABLE = S_IFREG | 0o444, S_IFREG | 0o555
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _HEX = "0123456789abcdef"
@@ -95,7 +99,7 @@ def objects(
             fd, why = -1, ""
             try:
                 try:
-                    fd = open_quietly(name, _READ, home)
+                    fd = open_quietly(name, READ, home)
                     info = os.fstat(fd)
                 except OSError as error:
                     why = f"unreadable: {error.strerror}"
@@ -153,6 +157,13 @@ class Found:
     def values(self) -> tuple[object, ...]:
         """All of it, for `add` on the other side."""
         return self.problems, self.blobs, self.inodes, self.count, self.bytes
+
+    def tell(self, report: Report) -> None:
+        """Adds what was seen to a report."""
+        for problem in self.problems:
+            report.say(*problem)
+        report.blobs += self.count
+        report.bytes += self.bytes
 
     def add(self, values: tuple[object, ...]) -> None:
         """What `values` of another gave."""
@@ -217,10 +228,10 @@ def check_shard(shard: str, found: Found) -> None:
     found.count += count
     found.bytes += total
     if odd:
-        _closely(shard, odd, found)
+        closely(shard, odd, found)
 
 
-def _closely(shard: str, names: list[str], found: Found) -> None:
+def closely(shard: str, names: list[str], found: Found) -> None:
     """The same for some blobs, of which it says what is off with them."""
     for name, path, fd, info, why in objects(shard, found.say, modes=True, names=names):
         reason = why
@@ -229,7 +240,7 @@ def _closely(shard: str, names: list[str], found: Found) -> None:
         if info.st_mtime_ns != durable.EPOCH_NS:
             found.say("mode", name, path, "its modification time is not the constant")
         if info.st_nlink > 2:
-            found.say("mode", name, path, f"{info.st_nlink} links instead of 1 or 2")
+            found.say("mode", name, path, f"{info.st_nlink}{MANY_LINKS}")
         if fd >= 0:
             os.close(fd)
             reason = content_problem(path, name[:64], info.st_size)

@@ -11,18 +11,15 @@ import os
 from reprobuild.adapters.store import seen
 from reprobuild.adapters.store.layout import BESIDE, DIRECTORIES, DOCUMENTS, Layout
 from reprobuild.adapters.store.shards import (
+    MANY_LINKS,
     Found,
     check_shard,
     is_empty,
     listing,
-    objects,
-    read,
     shards,
 )
+from reprobuild.adapters.store.verify_objects import Objects
 from reprobuild.adapters.store.verify_report import Known, Problem, Report
-from reprobuild.core import node
-from reprobuild.core.blake import tagged_hex
-from reprobuild.core.node import DOMAIN
 
 TYPE_CHECKING = False  # as typing has it, without importing that
 if TYPE_CHECKING:
@@ -55,25 +52,39 @@ def survey(layout: Layout, *, jobs: int) -> tuple[Report, Known]:
     for entry in listing(root):
         if entry.name not in (*DIRECTORIES, *BESIDE):
             report.misplaced(entry.path)
-    _content(root, report, known, jobs)
+    here = Objects(root, report, known)
+    _content(root, report, known, here, jobs)
     # What there is none of is not to be imported for.
     if any(not is_empty(f"{root}/{name}") for name in DOCUMENTS):
         from reprobuild.adapters.store.verify_documents import check_documents
 
-        check_documents(root, report, known)
+        check_documents(root, report, known, here)
     if not is_empty(f"{root}/materialised"):
         from reprobuild.adapters.store.verify_made import check_materialised
 
-        check_materialised(f"{root}/materialised", report, known)
+        check_materialised(f"{root}/materialised", report, known, here)
+    here.references()  # of what was found late
     # What is here, but damaged, was named once; its referrers need not name it again.
     damaged = {problem.object for problem in report.problems if problem.kind == "damaged"}
-    report.problems = [p for p in report.problems if p.kind != "missing" or p.object not in damaged]
-    # What somebody removed between being listed and being read is not damage.
     report.problems = [
-        p for p in report.problems if p.kind != "damaged" or os.path.lexists(_within(p.path))
+        p
+        for p in report.problems
+        if (p.kind != "missing" or p.object not in damaged) and not _has_passed(p)
     ]
     report.problems.sort(key=lambda problem: (problem.path, problem.kind, problem.reason))
     return report, known
+
+
+def _has_passed(problem: Problem) -> bool:
+    """Whether a problem was only that others worked: what it is of has gone since, or a link."""
+    try:
+        info = os.lstat(_within(problem.path))
+    except FileNotFoundError:
+        # What is missing in a directory is named by the path that it should have.
+        return problem.kind != "missing" or not problem.path.endswith(f"/{problem.object}")
+    except OSError:
+        return False
+    return problem.reason.endswith(MANY_LINKS) and info.st_nlink <= 2
 
 
 def _within(path: str) -> str:
@@ -81,9 +92,9 @@ def _within(path: str) -> str:
     return path if len(os.fsencode(path)) < 4000 else path[:1000].rpartition("/")[0]
 
 
-def _content(root: str, report: Report, known: Known, jobs: int) -> None:
+def _content(root: str, report: Report, known: Known, here: Objects, jobs: int) -> None:
     """Blobs and directory nodes: the nodes are looked at while others hash blobs."""
-    found, trees = Found(), _Trees(report, known)
+    found = Found()
     crew: Crew | None = None
     nodes = shards(f"{root}/trees", report.say)
     blobs = shards(f"{root}/blobs", report.say)
@@ -103,80 +114,17 @@ def _content(root: str, report: Report, known: Known, jobs: int) -> None:
 
                     crew = Crew("shard", lambda: (None, -1), done, worth=_WORTH)
                 while crew is not None and nodes and not crew.has_time():
-                    trees.shard(nodes.pop())
+                    here.trees(nodes.pop())
                 if crew is not None and crew.offer(shard, shard, each):
                     continue
             check_shard(shard, found)
         for shard in nodes:
-            trees.shard(shard)
+            here.trees(shard)
         if crew is not None:
             crew.settle()
     finally:
         if crew is not None:
             crew.close()
-    report.problems += [Problem(*problem) for problem in found.problems]
-    report.blobs += found.count
-    report.bytes += found.bytes
+    found.tell(report)
     known.blobs, known.inodes = found.blobs, found.inodes
-    trees.references()
-
-
-class _Trees:
-    """Directory nodes: a shard at a time, and at the end whether all that they refer to is here."""
-
-    def __init__(self, report: Report, known: Known) -> None:
-        self._report = report
-        self._known = known
-        self._paths: dict[str, str] = {}
-        self._files: set[tuple[str, int]] = set()
-        """Names that blobs have to have, and sizes."""
-        self._below: set[bytes] = set()
-
-    def shard(self, shard: str) -> None:
-        """Hashes and reads the nodes of a shard."""
-        report = self._report
-        for name, path, fd, info, why in objects(shard, report.say, modes=False):
-            report.trees += 1
-            report.bytes += info.st_size
-            data, reason = read(fd, info.st_size, why)
-            if not reason and tagged_hex(DOMAIN, data) != name:
-                reason = "another digest"
-            if not reason:
-                try:
-                    rows = node.rows(data)
-                except node.NodeError as error:
-                    reason = str(error)
-            if reason:
-                report.say("damaged", f"tree {name}", path, reason)
-                continue
-            self._known.trees.put(name, data)
-            self._paths[name] = path
-            for kind, _, value, size in rows:
-                if kind == b"f":
-                    self._files.add((value.hex(), size))
-                elif kind == b"x":
-                    self._files.add((value.hex() + ".x", size))
-                elif kind == b"d":
-                    self._below.add(value)
-
-    def references(self) -> None:
-        """Names what is missing, with all that refers to it."""
-        blobs, trees = self._known.blobs, self._known.trees
-        if self._files <= blobs.items() and all(value.hex() in trees for value in self._below):
-            return
-        for name, path in self._paths.items():
-            for kind, child, value, size in node.rows(trees.bytes(name)):
-                self._reference(path, kind, child, value.hex(), size)
-
-    def _reference(self, path: str, kind: bytes, child: bytes, key: str, size: int) -> None:
-        reason = f"referred to as {child.decode('utf-8', 'backslashreplace')}"
-        if kind == b"d":
-            if key not in self._known.trees:
-                self._report.missing(f"tree {key}", path, reason)
-        elif kind != b"l":
-            key += ".x" if kind == b"x" else ""
-            have = self._known.blobs.get(key)
-            if have != size:
-                if have is not None:
-                    reason += f" with {size} bytes, while it has {have}"
-                self._report.missing(f"blob {key}", path, reason)
+    here.references()

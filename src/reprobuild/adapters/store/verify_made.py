@@ -9,23 +9,61 @@ from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack
 from reprobuild.adapters.store.hashing import content_problem
 from reprobuild.adapters.store.shards import listing
+from reprobuild.adapters.store.verify_objects import Objects
 from reprobuild.adapters.store.verify_report import Known, Problem, Report
 from reprobuild.core.digest import Digest
 from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree
 
+_TRIES = 3
+"""How often it is looked at what others make again and again."""
+
 
 class _Checker:
-    def __init__(self, report: Report, known: Known) -> None:
+    def __init__(self, report: Report, known: Known, here: Objects) -> None:
         self._report = report
         self._known = known
+        self._here = here
         self._seen: dict[int, str] = {}
+
+    def look(self, path: str, name: str) -> None:
+        """Looks at all that has one name.
+
+        Who finds it damaged puts it away and makes another: what was found of one that has the
+        name no more is nothing.
+        """
+        problems = self._report.problems
+        for _ in range(_TRIES):
+            begun = len(problems)
+            try:
+                before = os.lstat(path)
+            except FileNotFoundError:
+                return
+            try:
+                self._entry(path, name, before)
+            except OSError as error:
+                self.say("damaged", path, f"unreadable: {error.strerror}")
+            if len(problems) == begun or _is_still(path, before):
+                return
+            del problems[begun:]
+            self._seen = {i: p for i, p in self._seen.items() if not f"{p}/".startswith(f"{path}/")}
+
+    def _entry(self, path: str, name: str, info: os.stat_result) -> None:
+        hex_digest, dot, suffix = name.partition(".")
+        if len(hex_digest) != 64 or suffix not in ("", "f", "x") or (dot and not suffix):
+            self.say("misplaced", path, "not the store's")
+        elif not suffix and stat.S_ISDIR(info.st_mode):
+            self.tree(path, hex_digest)
+        elif suffix and stat.S_ISREG(info.st_mode):
+            self.file(path, info, File(Digest(hex_digest), info.st_size, suffix == "x"))
+        else:
+            self.say("damaged", path, "it is of another kind")
 
     def say(self, kind: str, path: str, reason: str) -> None:
         self._report.problems.append(Problem(kind, os.path.basename(path), path, reason))
 
     def tree(self, path: str, hex_digest: str) -> None:
         """Walks by descriptors: a tree may be deeper than any path is long."""
-        known = self._known.trees.get(hex_digest)
+        known = self._known.trees.get(hex_digest) if self._here.has_tree(hex_digest) else None
         if known is None:
             reason = "a directory was made of it"
             self._report.problems.append(Problem("missing", f"tree {hex_digest}", path, reason))
@@ -42,7 +80,7 @@ class _Checker:
                     continue
                 name, digest = below.pop()
                 place = f"{here}/{os.fsdecode(name)}"
-                tree = self._known.trees.get(digest)
+                tree = self._known.trees.get(digest) if self._here.has_tree(digest) else None
                 if tree is None:
                     reason = "a directory was made of it"
                     self._report.problems.append(
@@ -86,6 +124,8 @@ class _Checker:
         """Looks at a file; `opened` is a way to it where `path` may be too long."""
         self._constant(path, info, 0o555 if entry.executable else 0o444)
         first = self._seen.setdefault(info.st_ino, path)
+        if first != path and not _is_still(first, info):  # it was put away
+            first = self._seen[info.st_ino] = path
         if first != path:
             self.say("mode", path, f"it is the same file as {first}")
         key = entry.digest.hex + (".x" if entry.executable else "")
@@ -103,20 +143,20 @@ class _Checker:
             self.say("mode", path, "its modification time is not the constant")
 
 
-def check_materialised(home: str, report: Report, known: Known) -> None:
+def _is_still(path: str, info: os.stat_result) -> bool:
+    """Whether a path leads to what it led to; one that cannot be followed is taken to."""
+    try:
+        return os.path.samestat(os.lstat(path), info)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def check_materialised(home: str, report: Report, known: Known, here: Objects) -> None:
     """Compares every materialised tree and blob; unfinished ones are collection's business."""
-    checker = _Checker(report, known)
+    checker = _Checker(report, known, here)
     for entry in listing(home):
-        if entry.name.startswith("."):
-            continue
-        report.materialised += 1
-        info = entry.stat(follow_symlinks=False)
-        hex_digest, dot, suffix = entry.name.partition(".")
-        if len(hex_digest) != 64 or suffix not in ("", "f", "x") or (dot and not suffix):
-            checker.say("misplaced", entry.path, "not the store's")
-        elif not suffix and stat.S_ISDIR(info.st_mode):
-            checker.tree(entry.path, hex_digest)
-        elif suffix and stat.S_ISREG(info.st_mode):
-            checker.file(entry.path, info, File(Digest(hex_digest), info.st_size, suffix == "x"))
-        else:
-            checker.say("damaged", entry.path, "it is of another kind")
+        if not entry.name.startswith("."):
+            report.materialised += 1
+            checker.look(entry.path, entry.name)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from errno import EINVAL, EISDIR
+
+from reprobuild.adapters.store.reading import read_file
+
 TYPE_CHECKING = False  # as typing has it: dataclasses take a small store longer than its hashing
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +71,19 @@ class Report:
     def say(self, kind: str, thing: str, path: str, reason: str) -> None:
         """Notes a problem."""
         self.problems.append(Problem(kind, thing, path, reason))
+
+    def document(self, thing: str, path: str) -> bytes | None:
+        """A document's bytes; None where it is gone, or no file, or cannot be read, as noted."""
+        try:
+            return read_file(path)
+        except FileNotFoundError:  # somebody removed it since it was listed
+            return None
+        except OSError as error:
+            if error.errno in (EINVAL, EISDIR):
+                self.misplaced(path)
+            else:
+                self.say("damaged", thing, path, f"unreadable: {error.strerror}")
+            return None
 
     def misplaced(self, path: str) -> None:
         """Notes what lies where no such file belongs."""
