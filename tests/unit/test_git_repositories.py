@@ -13,6 +13,7 @@ import pytest
 
 from reprobuild.adapters.git.cache import GitCache
 from reprobuild.adapters.git.plumbing import git_directory
+from reprobuild.adapters.git.scratch import Scratch
 from reprobuild.core.digest import GitOid
 from reprobuild.core.integration.strategies import integrate
 from reprobuild.errors import ReprobuildError
@@ -381,3 +382,15 @@ def test_partial_clones_bring_what_a_merge_needs(tmp_path: Path) -> None:
     cached = cache.path(url)
     kinds = git(cached, "cat-file", "--batch-all-objects", "--batch-check=%(objecttype)")
     assert kinds.split().count("blob") < 8  # not the history's
+
+
+@pytest.mark.parametrize(
+    "name", [b'a\n"b', b'"a"', b"#a", b"a\\nb", b'\n\\"\xff', b" a ", b"\xc3\xbc"]
+)
+def test_a_repository_may_have_any_name(name: bytes, tmp_path: Path) -> None:
+    place = tmp_path / os.fsdecode(name)
+    place.mkdir()
+    origin = Origin.make(place / "origin.git")
+    commit = origin.commit({"a": "content\n"}, ref="refs/heads/main")
+    with Scratch([origin.path]) as scratch:
+        assert scratch.reader.has(commit)

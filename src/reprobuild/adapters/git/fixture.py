@@ -31,7 +31,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
-from reprobuild.adapters.git.plumbing import clean_environment, run
+from reprobuild.adapters.git.plumbing import clean_environment, quoted, run
 from reprobuild.adapters.git.transport import init_bare
 from reprobuild.core.digest import Digest, GitOid, tagged
 from reprobuild.core.integration.model import check_ref
@@ -309,18 +309,18 @@ def _stream(directory: Path, commits: tuple[FixtureCommit, ...]) -> Iterator[byt
         for number, parent in enumerate(commit.parents):
             yield f"{'merge' if number else 'from'} :{marks[parent]}\n".encode()
         for path in commit.remove:
-            yield b"D " + _quote(path.encode()) + b"\n"
+            yield b"D " + quoted(path.encode()) + b"\n"
         if commit.files:
             overlay = directory / commit.files
             for file in _walk(overlay):
                 name = os.fsencode(file.relative_to(overlay))
                 executable = os.fsdecode(name) in commit.executable
                 mode = b"100755" if executable else b"100644"
-                yield b"M " + mode + b" inline " + _quote(name) + b"\n" + _data(file.read_bytes())
+                yield b"M " + mode + b" inline " + quoted(name) + b"\n" + _data(file.read_bytes())
         for path, target in commit.symlinks.items():
-            yield b"M 120000 inline " + _quote(path.encode()) + b"\n" + _data(target.encode())
+            yield b"M 120000 inline " + quoted(path.encode()) + b"\n" + _data(target.encode())
         for path, oid in commit.submodules.items():
-            yield f"M 160000 {oid} ".encode() + _quote(path.encode()) + b"\n"
+            yield f"M 160000 {oid} ".encode() + quoted(path.encode()) + b"\n"
         yield b"\n"
     for commit in commits:
         for ref in commit.refs:
@@ -329,8 +329,3 @@ def _stream(directory: Path, commits: tuple[FixtureCommit, ...]) -> Iterator[byt
 
 def _data(content: bytes) -> bytes:
     return b"data %d\n" % len(content) + content + b"\n"
-
-
-def _quote(path: bytes) -> bytes:
-    body = path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-    return b'"' + body + b'"'

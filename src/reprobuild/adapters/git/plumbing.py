@@ -219,6 +219,12 @@ def version() -> str:
     return found.group(0).decode()
 
 
+def quoted(path: bytes) -> bytes:
+    """A path in double quotes, as git's quote.c reads it: for fast-import, and for `alternates`."""
+    body = path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return b'"' + body + b'"'
+
+
 def oid(raw: bytes) -> GitOid:
     """An object name as git prints it."""
     return GitOid.parse(raw.decode("ascii", "replace").strip())

@@ -18,9 +18,9 @@ from reprobuild.adapters.git.plumbing import (
     WHEN,
     clean_environment,
     git_directory,
+    quoted,
 )
 from reprobuild.core.digest import GitOid
-from reprobuild.errors import ReprobuildError
 
 _CONFIG = """\
 [core]
@@ -105,9 +105,8 @@ class Scratch:
         lines, shallow = [], set()
         for source in self.sources:
             text = os.fsencode(source / "objects")
-            if b"\n" in text or text.startswith((b'"', b"#")):
-                raise ReprobuildError("E-GIT", f"{source} has a name that git cannot be told")
-            lines.append(text + b"\n")
+            plain = b"\n" not in text and not text.startswith((b'"', b"#"))
+            lines.append((text if plain else quoted(text)) + b"\n")
             if (source / "shallow").is_file():
                 shallow |= set((source / "shallow").read_bytes().split())
         (self.git_dir / "objects/info/alternates").write_bytes(b"".join(lines))
