@@ -35,7 +35,7 @@ def descriptors():
 
 def graph(number):
     sources = [text_source(f"s{number}", f"text {number}\\n" * 3)]
-    steps = [step(f"b{n}", *sources, word=f"{number}") for n in range(ROUND)]
+    steps = [step(f"b{n}", *sources, word=f"{number}.{n}") for n in range(ROUND)]
     return [*sources, *steps, glue("top", *steps)]
 
 samples, done, number, collected = [], 0, 0, 0
