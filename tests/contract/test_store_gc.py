@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from reprobuild.adapters.sandbox import etc
 from reprobuild.adapters.store.names import file_name
 from reprobuild.adapters.store.roots import Roots
 from reprobuild.adapters.store.store import LocalStore
@@ -17,6 +18,7 @@ from reprobuild.core.derivation import Derivation
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import encode
 from reprobuild.core.record import Record
+from reprobuild.core.sandboxenv import ETC, ETC_NAME
 from support.localworld import realize, small_graph
 from support.stores import flip, keep, put, recorded, refused, tree_of
 
@@ -329,3 +331,22 @@ def test_nothing_is_collected_while_all_is_verified(
     store.verify()
     assert asked == ["E-STORE-BUSY"]
     store.gc(wait=False)
+
+
+def test_what_sandboxes_share_is_the_stores_own(store: LocalStore) -> None:
+    """Where the system has no runtime directory it lies here; other versions' goes in time."""
+    home = store.path / "runtime"
+    constants = etc.place(home / ETC_NAME)
+    other = etc.place(home / "etc-0")
+    assert store.verify(jobs=1).problems == []
+    assert store.gc(dry_run=True).kinds["runtime"].count == 1
+    assert other.exists()
+    store.gc()
+    assert not other.exists()
+    assert sorted(path.name for path in constants.iterdir()) == sorted(ETC)
+
+
+def test_a_store_of_an_earlier_version_gets_the_directory(store: LocalStore) -> None:
+    (store.path / "runtime").rmdir()
+    with LocalStore.open(store.path) as again:
+        assert (again.path / "runtime").is_dir()

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 SANDBOX_VERSION = "sandbox/1"
+ETC_NAME = f"etc-{SANDBOX_VERSION.rpartition('/')[2]}"
+"""The directory that holds the constant files of its /etc, among those of other versions."""
 
 HOSTNAME = "reprobuild"
 UMASK = 0o022

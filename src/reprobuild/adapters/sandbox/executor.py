@@ -43,7 +43,7 @@ from reprobuild.adapters.sandbox.verdict import (
     verdict,
 )
 from reprobuild.core.derivation import Hints, Isolation
-from reprobuild.core.sandboxenv import SANDBOX_VERSION
+from reprobuild.core.sandboxenv import ETC_NAME, SANDBOX_VERSION
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import BuildOutcome, BuildRequest
 
@@ -112,7 +112,7 @@ class BubblewrapExecutor:
         with self._lock:
             if self._ready is None:
                 try:
-                    constants = etc.place(self._runtime / f"etc-{SANDBOX_VERSION.split('/')[1]}")
+                    constants = etc.place(self._runtime / ETC_NAME)
                 except OSError as error:
                     raise ReprobuildError(
                         "E-SANDBOX-SETUP",

@@ -33,6 +33,7 @@ from reprobuild.adapters.store.retention import (
 from reprobuild.adapters.store.roots import Roots
 from reprobuild.adapters.store.shards import listing
 from reprobuild.core.digest import tagged
+from reprobuild.core.sandboxenv import ETC_NAME
 from reprobuild.core.tree import DOMAIN, Directory, decode
 from reprobuild.errors import ReprobuildError
 
@@ -241,6 +242,11 @@ class _Sweep:
                 self._count("build", work.path)
                 if not self._result.dry_run:
                     self._remove_any(work.path)
+        for shared in listing(f"{self._root}/runtime"):
+            if shared.name != ETC_NAME:  # of another version, which makes it again
+                self._count("runtime", shared.path)
+                if not self._result.dry_run:
+                    self._remove_any(shared.path)
         logs = listing(f"{self._root}/logs")
         self._remove("logs", [e.path for e in logs if e.name not in self._live.logs])
         for lock in listing(f"{self._root}/locks"):

@@ -11,6 +11,7 @@ logs/  tmp/  locks/
 materialised/<tree>[.f|.x]    trees (and single blobs) as directories and files, a cache
 build/                        work directories of builds that run, or failed and were kept
 cache/                        git objects, cut downloads: may be lost without harm
+runtime/                      what sandboxes share while builds run, where the system has no place
 quarantine/<action>/<record>  records that a person set aside: kept, never used
 reserve                       room that collection needs on a full disk
 .git/                         a bare minimum, so that `git clean -xdf` around it steps over
@@ -42,6 +43,7 @@ DIRECTORIES = (
     "materialised",
     "build",
     "cache",
+    "runtime",
 )
 QUARANTINE = "quarantine"
 """Records that were set aside; made when the first one is."""
