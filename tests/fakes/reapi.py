@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from hashlib import sha256
+from importlib import import_module
 from typing import Any
 
 import grpc
@@ -24,15 +25,18 @@ from buildstream._protos.build.bazel.remote.execution.v2 import (
     remote_execution_pb2_grpc as services,
 )
 from buildstream._protos.google.bytestream import bytestream_pb2, bytestream_pb2_grpc
-from buildstream._protos.google.longrunning import operations_pb2
+from buildstream._protos.google.longrunning import operations_pb2, operations_pb2_grpc
 
 Code = grpc.StatusCode
+EMPTY: Any = import_module("google.protobuf.empty_pb2").Empty  # without types
 
 NAMES: dict[str, Callable[[bytes], str]] = {
     "SHA256": lambda data: sha256(data).hexdigest(),
     "BLAKE3": lambda data: blake3(data).hexdigest(),
 }
 """Digest functions, as the API calls them."""
+
+_CONTENT = ("FindMissingBlobs", "BatchUpdateBlobs", "BatchReadBlobs", "Write", "Read")
 
 
 @dataclass
@@ -75,6 +79,10 @@ class Manners:
     """Whether its Tree messages are none."""
     error: tuple[int, str] | None = None
     """The status of its answers."""
+    frozen: bool = False
+    """Whether it says nothing at all, until `Server.thaw`."""
+    upstream: str = ""
+    """`gone` or `stuck`: where it has its content from, which fails, or says nothing."""
 
 
 @dataclass
@@ -97,6 +105,9 @@ class Server:
     operations: dict[str, futures.Future[Any]] = field(default_factory=dict)
     credentials: Any = None
     port: int = 0
+    stopped: list[str] = field(default_factory=list)
+    """Operations that were wished no more."""
+    thawed: threading.Event = field(default_factory=threading.Event)
     _server: Any = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _workers: futures.ThreadPoolExecutor = field(
@@ -122,6 +133,8 @@ class Server:
         generated.add_ContentAddressableStorageServicer_to_server(_Cas(self), self._server)
         generated.add_ActionCacheServicer_to_server(_Actions(self), self._server)
         generated.add_ExecutionServicer_to_server(_Execution(self), self._server)
+        generated = operations_pb2_grpc
+        generated.add_OperationsServicer_to_server(_Operations(self), self._server)
         streams.add_ByteStreamServicer_to_server(_Stream(self), self._server)
         address = f"127.0.0.1:{self.port}"
         if self.credentials is None:
@@ -133,6 +146,7 @@ class Server:
 
     def stop(self) -> None:
         """As a killed process: what is open breaks off at once."""
+        self.thawed.set()
         if self._server is not None:
             self._server.stop(0).wait()
             self._server = None
@@ -163,6 +177,12 @@ class Server:
     def note(self, call: str, context: Any) -> None:
         with self._lock:
             self.calls.append(call)
+        if self.manners.frozen:
+            self.thawed.wait()
+        if self.manners.upstream and call in _CONTENT:
+            if self.manners.upstream == "stuck":
+                self.thawed.wait()
+            context.abort(Code.UNAVAILABLE, "upstream: connection refused")
         token = self.manners.token
         if token and ("authorization", f"Bearer {token}") not in context.invocation_metadata():
             context.abort(Code.UNAUTHENTICATED, "who are you?")
@@ -414,6 +434,16 @@ class _Execution(services.ExecutionServicer):
         if self.server.use_up("drops"):
             context.abort(Code.UNAVAILABLE, "the line went dead")
         yield _done(name, self.server.operations[name].result())
+
+
+class _Operations(operations_pb2_grpc.OperationsServicer):
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def CancelOperation(self, request: Any, context: Any) -> Any:
+        self.server.note("CancelOperation", context)
+        self.server.stopped.append(request.name)
+        return EMPTY()
 
 
 def _done(name: str, response: Any) -> Any:

@@ -59,7 +59,11 @@ class Member:
 
     def __post_init__(self) -> None:
         client = Client(self.server.host, "", Access(), secure=False)
-        self.far = ActionCache([client], Namers(self.store, DictMemo()), threading.Event())
+        self.notes: list[str] = []
+        self.cancel = threading.Event()
+        self.far = ActionCache(
+            [client], Namers(self.store, DictMemo()), self.cancel, self.notes.append
+        )
         trust = only([k.key for k in self.trusts], signed_by)
         self.cache = EntryCache(
             self.far, self.store, trust, self.report, self.key if self.writes else None

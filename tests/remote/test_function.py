@@ -160,9 +160,9 @@ def test_who_waited_in_vain_does_not_wait_again(
     asked: list[object] = []
     plain = agree.ask
 
-    def ask(servers: Any, cancel: threading.Event) -> Any:
+    def ask(servers: Any, cancel: threading.Event, note: Any) -> Any:
         asked.append(servers)
-        return plain(servers, cancel)
+        return plain(servers, cancel, note)
 
     monkeypatch.setattr(agree, "ask", ask)
     assert refused(b).code == "E-REMOTE-LOST"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from reprobuild.adapters.remote.download import Downloader
 from reprobuild.adapters.remote.naming import Namer, Namers
-from reprobuild.adapters.remote.nodes import Nodes, Transfers
-from reprobuild.adapters.remote.server import Abilities, Server, Trouble
+from reprobuild.adapters.remote.nodes import TELL, Nodes, Transfers
+from reprobuild.adapters.remote.server import FIRST, Abilities, Server, Trouble
 from reprobuild.adapters.remote.upload import Uploader
 from reprobuild.core.remote.function import PREFERRED, Function, common
 from reprobuild.errors import ReprobuildError
@@ -19,11 +19,13 @@ GRACE = 3.0
 """Seconds that servers have to answer, when others did: one of many may be cut off."""
 
 
-def ask(servers: Sequence[Server], cancel: threading.Event) -> dict[str, Abilities | Trouble]:
+def ask(
+    servers: Sequence[Server], cancel: threading.Event, note: Callable[[str], None]
+) -> dict[str, Abilities | Trouble]:
     """What each can do, or what it met with; all are asked at a time.
 
-    Waits for the first that answers, and a little for the others. Raises E-REMOTE-ACCESS for
-    credentials of ours, E-INTERRUPTED.
+    Waits for the first that answers, and a little for the others; `note` hears of it when that
+    takes long. Raises E-REMOTE-ACCESS for credentials of ours, E-INTERRUPTED.
     """
     pool = ThreadPoolExecutor(len(servers), "remote-ask")
     asked: dict[Future[Abilities], Server] = {
@@ -34,13 +36,17 @@ def ask(servers: Sequence[Server], cancel: threading.Event) -> dict[str, Abiliti
         for s in servers
     }
     begun = time.monotonic()
-    answered = False
+    answered = told = False
     open_ = set(asked)
     try:
         while open_ and not (answered and time.monotonic() - begun > GRACE):
             if cancel.is_set():
                 raise ReprobuildError("E-INTERRUPTED", "stopped")
             done, open_ = wait(open_, 0.2, FIRST_COMPLETED)
+            if not (answered or told) and open_ and time.monotonic() - begun > TELL:
+                told = True
+                silent = ", ".join(sorted(asked[future].host for future in open_))
+                note(f"{silent}: no answer yet; waited for up to {round(FIRST)} s")
             for future in done:
                 try:
                     found[asked[future].host] = future.result()
@@ -81,14 +87,15 @@ def choose(offered: Mapping[str, frozenset[Function]]) -> Function:
 class Agreement:
     """The digest function of a run, found when it is first needed. Safe for many threads.
 
-    `patience`: seconds to wait for a server when none answers.
+    `patience`: seconds to wait for a server when none answers; `note` hears of it.
     """
 
-    def __init__(self, nodes: Nodes, namers: Namers, patience: float) -> None:
-        self._nodes, self._namers, self._patience = nodes, namers, patience
+    def __init__(
+        self, nodes: Nodes, namers: Namers, patience: float, note: Callable[[str], None]
+    ) -> None:
+        self._nodes, self._namers, self._patience, self._note = nodes, namers, patience, note
         self._lock = threading.Lock()
         self._namer: Namer | None = None
-        self._nobody_since: float | None = None
 
     def namer(self, cancel: threading.Event) -> Namer:
         """By whose digests content is named: that of the servers that answer first. All nodes have
@@ -100,7 +107,7 @@ class Agreement:
         with self._lock:
             while self._namer is None:
                 self._give_up()
-                found = ask([node.server for node in self._nodes.nodes], cancel)
+                found = ask([node.server for node in self._nodes.nodes], cancel, self._note)
                 there = {h: a for h, a in found.items() if not isinstance(a, Trouble)}
                 if there:
                     able = {h: a.runs for h, a in there.items() if a.executes}
@@ -110,7 +117,7 @@ class Agreement:
                 for trouble in found.values():
                     if isinstance(trouble, Trouble) and not trouble.gone:
                         raise trouble.error()
-                self._wait(cancel)
+                self._wait(found, cancel)
             assert self._namer is not None
             return self._namer
 
@@ -120,13 +127,19 @@ class Agreement:
             node.transfers = Transfers(up, Downloader(node.server, namer, cancel))
         self._namer = namer
 
-    def _wait(self, cancel: threading.Event) -> None:
+    def _wait(self, found: Mapping[str, Abilities | Trouble], cancel: threading.Event) -> None:
         """No server answered: waits until one may be asked again, E-REMOTE-LOST in the end."""
-        self._nobody_since = self._nobody_since or time.monotonic()
         for node in self._nodes.nodes:
-            self._nodes.lost(node)
+            trouble = found[node.name]
+            assert isinstance(trouble, Trouble)
+            self._nodes.lost(node, trouble.details or trouble.code)
         self._give_up()
-        cancel.wait(max(0.05, self._nodes.soonest() or 0.0))
+        limit = time.monotonic() + max(0.05, self._nodes.soonest() or 0.0)
+        while not cancel.is_set() and (left := limit - time.monotonic()) > 0:
+            if self._nodes.tells():
+                rest = self._patience - self._nodes.quiet()
+                self._note(waiting(self._nodes.troubles(), rest))
+            cancel.wait(min(left, 0.5))
 
     def _give_up(self) -> None:
         """E-REMOTE-LOST where patience ends before a server may be asked again.
@@ -135,8 +148,17 @@ class Agreement:
         waits for its turn would put it anew.
         """
         soon = self._nodes.soonest() or 0.0
-        if self._nobody_since is None or not soon:
-            return
-        if time.monotonic() - self._nobody_since + soon > self._patience:
-            hosts = ", ".join(node.name for node in self._nodes.nodes)
-            raise ReprobuildError("E-REMOTE-LOST", f"no server answers: {hosts}", node=hosts)
+        if soon and self._nodes.quiet() + soon > self._patience:
+            raise lost(self._nodes)
+
+
+def waiting(troubles: str, seconds: float) -> str:
+    """For people, where nobody is of use for now."""
+    return f"no server is of use yet ({troubles}); waited for up to {max(1, round(seconds))} s"
+
+
+def lost(nodes: Nodes) -> ReprobuildError:
+    """E-REMOTE-LOST, where nobody is of use, or nobody for one action."""
+    return ReprobuildError(
+        "E-REMOTE-LOST", f"no server answers: {nodes.troubles()}", node=nodes.names()
+    )

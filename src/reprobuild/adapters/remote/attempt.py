@@ -5,14 +5,14 @@ from __future__ import annotations
 import posixpath
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from reprobuild.adapters.remote.execute import Answer, Calls, execute
 from reprobuild.adapters.remote.nodes import Node
 from reprobuild.adapters.remote.prepare import SEEN, Prepared
-from reprobuild.adapters.remote.server import Trouble, lied
+from reprobuild.adapters.remote.server import Server, Trouble, lied
 from reprobuild.core.digest import Digest
 from reprobuild.core.remote.wire import Blob
 from reprobuild.errors import ReprobuildError
@@ -52,7 +52,8 @@ class Finished:
 
 @dataclass(eq=False, slots=True)
 class Attempt:
-    """`run` once. Another thread may `give_up` on it at any time."""
+    """`run` once. Another thread may `give_up` on it at any time. `on_taken` hears that the server
+    took the action on."""
 
     node: Node
     prepared: Prepared
@@ -64,6 +65,22 @@ class Attempt:
     calls: Calls = field(default_factory=Calls)
     stage: str = "upload"
     abandoned: str = ""
+    on_taken: Callable[[], None] = lambda: None
+
+    @property
+    def server(self) -> Server:
+        """Of whom it is asked."""
+        return self.node.server
+
+    @property
+    def taken(self) -> bool:
+        """Whether the server took the action on."""
+        return self.stage not in ("upload", "execute")
+
+    @property
+    def patient(self) -> bool:
+        """Whether the action is with the server, which may end it by itself."""
+        return self.taken and self.stage != "download"
 
     def give_up(self, reason: str) -> None:
         """Ends the calls that are open; `run` then fails."""
@@ -73,8 +90,8 @@ class Attempt:
     def run(self) -> Finished:
         """Raises `Trouble`, `Unfit`, `Timeout`, E-REMOTE-LIED and errors of the store."""
         node, prepared = self.node, self.prepared
-        if node.failures and not node.server.answers(PING):
-            raise Trouble(node.name, "UNAVAILABLE", "it still does not answer")
+        if node.failures and (idle := node.server.idle(PING, PING)):
+            raise Trouble(node.name, "UNAVAILABLE", idle.why)
         abilities, function = node.server.abilities(), prepared.function
         if not abilities.executes:
             raise Unfit(node.name, "it does not execute actions")
@@ -110,7 +127,7 @@ class Attempt:
         )
 
     def _execute(self) -> Answer:
-        self.stage = "queued"
+        self.stage = "execute"
         server, again = self.node.server, True
         while True:
             answer = execute(
@@ -139,6 +156,8 @@ class Attempt:
             raise Trouble(server.host, answer.status, answer.message[:500])
 
     def _on_stage(self, stage: str) -> None:
+        if not self.taken:
+            self.on_taken()
         self.stage = stage.lower()
 
     # -- what came ---------------------------------------------------------------------------

@@ -9,9 +9,10 @@ refer to keeps the trees as long as the entry.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reprobuild.adapters.remote.agree import ask, choose
 from reprobuild.adapters.remote.download import Downloader
@@ -19,6 +20,7 @@ from reprobuild.adapters.remote.naming import Namer, Namers, Source
 from reprobuild.adapters.remote.server import Server, Trouble, lied
 from reprobuild.adapters.remote.stubs import stubs
 from reprobuild.adapters.remote.upload import Uploader
+from reprobuild.adapters.remote.watch import Watch
 from reprobuild.core.bundle.signedrecord import MAX_SIZE
 from reprobuild.core.digest import Digest
 from reprobuild.core.remote import wire
@@ -34,10 +36,17 @@ LIMIT = 2**40
 class ActionCache:
     """One address; its servers are asked in turn when one falls silent."""
 
-    def __init__(self, servers: list[Server], namers: Namers, cancel: threading.Event) -> None:
-        self._servers, self._namers, self._cancel = servers, namers, cancel
+    def __init__(
+        self,
+        servers: list[Server],
+        namers: Namers,
+        cancel: threading.Event,
+        note: Callable[[str], None],
+    ) -> None:
+        self._servers, self._namers, self._cancel, self._note = servers, namers, cancel, note
         self._lock = threading.Lock()
         self._agreed: _Wire | None = None
+        self._watch: Watch | None = None
         self._turn = 0
 
     @property
@@ -47,6 +56,8 @@ class ActionCache:
 
     def close(self) -> None:
         """Ends what is under way."""
+        if self._watch is not None:
+            self._watch.close()
         if self._agreed is not None:
             for up, down in zip(self._agreed.up, self._agreed.down, strict=True):
                 up.close()
@@ -61,7 +72,7 @@ class ActionCache:
         """
         with self._lock:
             if self._agreed is None:
-                found = ask(self._servers, self._cancel)
+                found = ask(self._servers, self._cancel, self._note)
                 offered = {h: a.functions for h, a in found.items() if not isinstance(a, Trouble)}
                 if not offered:
                     raise next(t for t in found.values() if isinstance(t, Trouble))
@@ -70,12 +81,17 @@ class ActionCache:
                     namer,
                     [Uploader(server, namer, self._cancel) for server in self._servers],
                     [Downloader(server, namer, self._cancel) for server in self._servers],
+                    Watch(self._servers, self._cancel, self._note),
                 )
+                self._watch = self._agreed.watch
             return self._agreed
 
     @contextmanager
     def _asking(self) -> Iterator[tuple[int, _Wire]]:
-        """The server whose turn it is; one that does not answer gives its turn to the next."""
+        """The server whose turn it is; one that does not answer gives its turn to the next.
+
+        Where it falls silent, or all is cancelled, its calls end.
+        """
         wire_ = self._wire()
         turn = self._turn
         try:
@@ -83,7 +99,8 @@ class ActionCache:
             if wire_.function not in server.abilities().functions:
                 # It was not there when the function was chosen; another may be.
                 raise Trouble(server.host, "UNAVAILABLE", f"it has no {wire_.function.name}")
-            yield turn, wire_
+            with _watched(wire_.watch, server):
+                yield turn, wire_
         except Trouble as trouble:
             if trouble.gone:
                 self._turn = (turn + 1) % len(self._servers)
@@ -190,11 +207,41 @@ class _Wire:
     namer: Namer
     up: list[Uploader]
     down: list[Downloader]
+    watch: Watch
 
     @property
     def function(self) -> Function:
         """What names content there."""
         return self.namer.function
+
+
+@dataclass(eq=False, slots=True)
+class _Question:
+    """Something asked of a server (watch.Asked)."""
+
+    server: Server
+    started: float = field(default_factory=time.monotonic)
+    patient: bool = False
+    reason: str = ""
+
+    def give_up(self, reason: str) -> None:
+        """Its calls end with the server's channel."""
+        self.reason = reason
+
+
+@contextmanager
+def _watched(watch: Watch, server: Server) -> Iterator[None]:
+    """Calls to a server that is looked after; a silent one's raise `Trouble` that says so."""
+    question = _Question(server)
+    watch.add(question)
+    try:
+        yield
+    except Trouble as trouble:
+        if not question.reason:
+            raise
+        raise Trouble(trouble.node, "UNAVAILABLE", question.reason) from None
+    finally:
+        watch.remove(question)
 
 
 def _tree(namer: Namer, root: Digest) -> bytes:

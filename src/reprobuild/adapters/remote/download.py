@@ -98,7 +98,7 @@ class Downloader:
             try:
                 return self._server.call(self._server.cas.BatchReadBlobs, request, 300.0)
             except Trouble as trouble:
-                if not trouble.gone or attempt == TRIES - 1 or self._cancel.is_set():
+                if not trouble.stammers or attempt == TRIES - 1 or self._cancel.is_set():
                     raise
                 wait_a_little(self._cancel, attempt)
         raise AssertionError("the last attempt returns or raises")
@@ -141,7 +141,7 @@ class Downloader:
                 return
             except Trouble as trouble:
                 tries += 1
-                if not trouble.gone or tries >= TRIES:
+                if not trouble.stammers or tries >= TRIES:
                     raise
                 wait_a_little(self._cancel, tries)
 

@@ -39,13 +39,13 @@ class Calls:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: set[Any] = set()
-        self._ended = False
+        self.ended = False
 
     def add(self, call: Any) -> None:
         """From now on `end` ends it."""
         with self._lock:
             self._open.add(call)
-            ended = self._ended
+            ended = self.ended
         if ended:
             call.cancel()
 
@@ -57,7 +57,7 @@ class Calls:
     def end(self) -> None:
         """Cancels all, and what is added later."""
         with self._lock:
-            self._ended = True
+            self.ended = True
             every = list(self._open)
         for call in every:
             call.cancel()
@@ -77,7 +77,8 @@ def execute(
     """Runs an action whose content is on the server. Raises `Trouble`.
 
     A stream that breaks after the operation has a name is taken up by WaitExecution: the work goes
-    on all the while. `timeout` in seconds, of the action itself.
+    on all the while. Where `calls` were ended, or all is cancelled, the server is told to end it.
+    `timeout` in seconds, of the action itself.
     """
     s = stubs()
     started = time.monotonic()
@@ -121,9 +122,13 @@ def execute(
             raise Trouble(server.host, "UNAVAILABLE", "the stream ended before the action did")
         except Trouble as trouble:
             waits += 1
-            if cancel.is_set() or not trouble.gone or not name or waits > WAITS:
+            if cancel.is_set() or calls.ended:
+                if name:
+                    server.stop(name)
                 raise
-            if trouble.code in ("RESOURCE_EXHAUSTED", "CANCELLED"):
+            if not trouble.gone or not name or waits > WAITS:
+                raise
+            if trouble.code == "RESOURCE_EXHAUSTED":
                 raise
             wait_a_little(cancel, waits)
 

@@ -12,10 +12,10 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import BinaryIO
 
-from reprobuild.adapters.remote.agree import Agreement
+from reprobuild.adapters.remote.agree import Agreement, lost, waiting
 from reprobuild.adapters.remote.attempt import Attempt, Finished, Timeout, Unfit, write_log
 from reprobuild.adapters.remote.naming import Namers
-from reprobuild.adapters.remote.nodes import Node, Nodes
+from reprobuild.adapters.remote.nodes import TELL, Node, Nodes
 from reprobuild.adapters.remote.prepare import Prepared, prepare
 from reprobuild.adapters.remote.server import Trouble
 from reprobuild.adapters.remote.watch import Watch
@@ -25,6 +25,12 @@ from reprobuild.ports import Reporter
 
 FAILURES = 6
 """Times that servers may fail at an action, while they answer, before it is theirs to blame."""
+
+PROBE = (2.0, 3.0)
+"""Seconds for a server at which something failed to show that it is there, and has its content."""
+
+_OUT = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+"""How a server says that it can do nothing, rather than that it could not do this."""
 
 HEDGE = 3.0
 HEDGE_LEAST = 10.0
@@ -50,7 +56,17 @@ class ReapiExecutor:
         self._pool = ThreadPoolExecutor(2 * nodes.most, "remote")
         self._watch: Watch | None = None
         self._lock = threading.Lock()
-        self._agreement = Agreement(nodes, namers, patience)
+        self._agreement = Agreement(nodes, namers, patience, self.note)
+
+    def note(self, text: str) -> None:
+        """For people."""
+        self._reporter.emit("note", text=text)
+
+    def tell(self) -> None:
+        """For people, once: nobody has been of use for a while."""
+        if self._nodes.tells():
+            rest = self._patience - self._nodes.quiet()
+            self.note(waiting(self._nodes.troubles(), rest))
 
     @property
     def most(self) -> int:
@@ -73,7 +89,8 @@ class ReapiExecutor:
         """Runs it to its end; see `engine.remote.RemoteExecutor`."""
         with self._lock:
             if self._watch is None:
-                self._watch = Watch(cancel)
+                servers = [node.server for node in self._nodes.nodes]
+                self._watch = Watch(servers, cancel, self.note)
         properties = self._nodes.nodes[0].server.access.properties
         try:
             namer = self._agreement.namer(cancel)
@@ -126,7 +143,6 @@ class _Race:
         self._avoid: set[str] = set()
         self._denied: set[str] = set()
         self._failures = 0
-        self._quiet_since = time.monotonic()
         self._skip_cache = action.fresh
         self.count = 0
         self.last = ""
@@ -168,6 +184,7 @@ class _Race:
             self._action.hints.output_limit,
             self._skip_cache,
             self._cancel,
+            on_taken=lambda: self._nodes.took(node),
         )
         self._watch.add(attempt)
         self._running[self._executor._pool.submit(self._attempt, attempt)] = attempt
@@ -204,14 +221,10 @@ class _Race:
             soon = self._nodes.soonest()
             if soon is None:
                 raise self._nobody()
-            if time.monotonic() - self._quiet_since + soon > self._executor._patience:
-                raise ReprobuildError(
-                    "E-REMOTE-LOST",
-                    f"no server answers any more; {self.last or 'none ever did'}"
-                    f"{' was the last' if self.last else ''}",
-                    node=self.last or None,
-                )
-            self._cancel.wait(max(0.05, soon))
+            if self._nodes.quiet() + soon > self._executor._patience:
+                raise lost(self._nodes)
+            self._executor.tell()
+            self._cancel.wait(max(0.05, min(soon, TELL)))
 
     def _nobody(self) -> ReprobuildError:
         bans = self._nodes.bans()
@@ -261,26 +274,33 @@ class _Race:
             return
         if trouble.code == "RESOURCE_EXHAUSTED":
             self._nodes.full(node)
-            self._quiet_since = time.monotonic()
             return
-        self._note(
-            f"tried again: {trouble}" + (f" ({attempt.abandoned})" if attempt.abandoned else "")
-        )
+        what = f"{node.name}: {attempt.abandoned}" if attempt.abandoned else str(trouble)
+        self._note(f"tried again: {what}")
         self._avoid = {node.name}
         if not trouble.gone and trouble.code not in ("FAILED_PRECONDITION", "NOT_FOUND"):
             raise trouble.error()
-        if node.server.answers(2.0):
-            # It is there, and fails at this action; others may not.
-            self._failures += 1
-            self._quiet_since = time.monotonic()
-            if self._failures >= FAILURES:
-                error = trouble.error()
-                raise ReprobuildError(
-                    "E-REMOTE", error.message, node=node.name, status=trouble.code
-                )
-            self._cancel.wait(min(2.0, 0.1 * 2**self._failures))
-        else:
-            self._nodes.lost(node)
+        why = attempt.abandoned or self._idle(node)
+        if not why and trouble.code in _OUT:
+            why = trouble.details or trouble.code
+        if why:
+            self._nodes.lost(node, why)
+            self._executor.tell()
+            if not attempt.taken:
+                return
+        # It fails at this action, or this action at it; others may not.
+        self._failures += 1
+        if self._failures >= FAILURES and why:
+            raise lost(self._nodes)
+        if self._failures >= FAILURES:
+            error = trouble.error()
+            raise ReprobuildError("E-REMOTE", error.message, node=node.name, status=trouble.code)
+        self._cancel.wait(min(2.0, 0.1 * 2**self._failures))
+
+    @staticmethod
+    def _idle(node: Node) -> str:
+        idle = node.server.idle(*PROBE)
+        return idle.why if idle is not None else ""
 
     def _ban(self, node: Node, reason: str) -> None:
         self._nodes.ban(node, reason)
@@ -288,5 +308,7 @@ class _Race:
         self._note(f"{node.name} is not asked any more: {reason}")
 
     def _note(self, text: str) -> None:
+        if text in self.notes:  # a server that is gone for long is asked often
+            return
         self.notes.append(text)
-        self._executor._reporter.emit("note", text=f"{self._action.label}: {text}")
+        self._executor.note(f"{self._action.label}: {text}")

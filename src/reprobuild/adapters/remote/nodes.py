@@ -14,6 +14,9 @@ from reprobuild.adapters.remote.upload import Uploader
 START = 2
 """Actions under way on a server of which nothing is known yet."""
 
+TELL = 2.0
+"""Seconds of waiting for servers after which people are told."""
+
 _BACK_OFF = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds for which a server that failed is let be, by failures in a row."""
 
@@ -30,8 +33,9 @@ class Transfers:
 class Node:
     """A server, its transfers once a digest function is agreed on, and what was learned of it.
 
-    `window` is how many actions may be under way: it grows by one for as many as came back without
-    having waited for a worker, and shrinks when they queue or the server says that it has enough.
+    `failures` in a row since it last was of use, the last of which was `trouble`. `window` is how
+    many actions may be under way: it grows by one for as many as came back without having waited
+    for a worker, and shrinks when they queue or the server says that it has enough.
     """
 
     server: Server
@@ -40,6 +44,7 @@ class Node:
     window: float = START
     active: int = 0
     failures: int = 0
+    trouble: str = ""
     until: float = 0.0
     banned: str = ""
     done: int = 0
@@ -85,7 +90,9 @@ class Nodes:
 
     nodes: list[Node]
     clock: Callable[[], float] = time.monotonic
-    _lock: threading.Condition = field(default_factory=threading.Condition)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _quiet_since: float | None = None
+    _told: bool = False
 
     def slots(self) -> int:
         """How many actions may be under way on all that answer."""
@@ -124,8 +131,7 @@ class Nodes:
         """An action came back after so many seconds in the queue and at work."""
         with self._lock:
             node.done += 1
-            node.failures = 0
-            node.until = 0.0
+            self._use(node)
             if node.fixed:
                 return
             if queued > max(0.5, 2 * ran) and node.window > 1:
@@ -133,19 +139,55 @@ class Nodes:
             elif node.active >= int(node.window) and queued < max(0.25, 0.5 * ran):
                 node.window = min(node.most, node.window + 1)
 
+    def took(self, node: Node) -> None:
+        """It took an action on."""
+        with self._lock:
+            self._use(node)
+
+    def _use(self, node: Node) -> None:
+        node.failures, node.until = 0, 0.0
+        self._quiet_since, self._told = None, False
+
     def full(self, node: Node) -> None:
         """It said that it has enough."""
         with self._lock:
+            self._use(node)
             if not node.fixed:
                 node.window = max(1.0, node.window / 2)
             node.until = self.clock() + 0.2
 
-    def lost(self, node: Node) -> None:
-        """It did not answer: it is let be, longer each time."""
+    def lost(self, node: Node, trouble: str) -> None:
+        """It is of no use, for that reason: it is let be, longer each time."""
         with self._lock:
+            node.trouble = trouble
             pause = _BACK_OFF[min(node.failures, len(_BACK_OFF) - 1)]
             node.failures += 1
             node.until = self.clock() + pause
+            if self._quiet_since is None and all(n.failures or n.banned for n in self.nodes):
+                self._quiet_since = self.clock()
+
+    def quiet(self) -> float:
+        """Seconds since the last one was lost; 0.0 while one is of use, or was not tried yet."""
+        with self._lock:
+            return 0.0 if self._quiet_since is None else self.clock() - self._quiet_since
+
+    def troubles(self) -> str:
+        """Who is of no use, and why."""
+        with self._lock:
+            return "; ".join(
+                f"{n.name}: {n.banned or n.trouble}" for n in self.nodes if n.banned or n.failures
+            )
+
+    def names(self) -> str:
+        """All of them."""
+        return ", ".join(n.name for n in self.nodes)
+
+    def tells(self) -> bool:
+        """Whether people are to hear that nobody is of use: once, after `TELL` seconds of it."""
+        quiet = self.quiet()
+        with self._lock:
+            told, self._told = self._told, self._told or quiet >= TELL
+            return self._told and not told
 
     def ban(self, node: Node, reason: str) -> None:
         """It is not asked any more in this run."""

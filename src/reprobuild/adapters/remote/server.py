@@ -19,6 +19,12 @@ MESSAGE = 4 * 2**20
 CALL = 60.0
 """Seconds for a short call."""
 
+FIRST = 12.0
+"""Seconds for a server to say what it can do, before anything else is asked of it."""
+
+CANCEL = 2.0
+"""Seconds for a server to hear that an operation is not wanted any more."""
+
 _OPTIONS = [
     ("grpc.max_receive_message_length", 64 * 2**20),
     ("grpc.max_send_message_length", 64 * 2**20),
@@ -40,6 +46,11 @@ class Trouble(Exception):
     def gone(self) -> bool:
         """Whether it is the server that is at fault, and not what it was asked."""
         return self.code in _GONE
+
+    @property
+    def stammers(self) -> bool:
+        """Whether the same may do at once; CANCELLED is how calls end that are wished no more."""
+        return self.gone and self.code != "CANCELLED"
 
     @property
     def denied(self) -> bool:
@@ -69,6 +80,19 @@ _GONE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Idle:
+    """A server that is of no use now: `why` in words, and whether it is `there` all the same."""
+
+    why: str
+    there: bool
+
+
+def _idle(what: str, trouble: Trouble, *, there: bool) -> Idle:
+    silent = trouble.code == "DEADLINE_EXCEEDED"
+    return Idle(what if silent else f"{what}: {trouble.details or trouble.code}", there)
+
+
+@dataclass(frozen=True, slots=True)
 class Abilities:
     """What a server says that it can do.
 
@@ -93,6 +117,7 @@ class Server:
         self._token = Token(access, host, secure=secure)
         self._lock = threading.Lock()
         self._channel: Any = None
+        self._closed = False
         self._made: dict[str, Any] = {}
         self._abilities: Abilities | None = None
 
@@ -100,8 +125,10 @@ class Server:
 
     @property
     def channel(self) -> Any:
-        """The channel, opened on first use."""
+        """The channel, opened on first use; `Trouble` once the server was closed."""
         with self._lock:
+            if self._closed:
+                raise Trouble(self.host, "CANCELLED", "this run does not ask it any more")
             if self._channel is None:
                 self._channel = self._open()
             return self._channel
@@ -119,19 +146,21 @@ class Server:
         return grpc.secure_channel(self.host, credentials, options=_OPTIONS)
 
     def close(self) -> None:
-        """Ends all calls."""
+        """Ends all calls; later ones fail."""
         with self._lock:
-            channel, self._channel = self._channel, None
-            self._made.clear()
-        if channel is not None:
-            channel.close()
+            self._closed = True
+        self.reset()
 
     def reset(self) -> None:
         """Ends all calls that are under way; later ones go over a new connection.
 
         A call whose server is cut off would else wait for its own deadline.
         """
-        self.close()
+        with self._lock:
+            channel, self._channel = self._channel, None
+            self._made.clear()
+        if channel is not None:
+            channel.close()
 
     def _service(self, kind: str) -> Any:
         channel = self.channel
@@ -140,8 +169,8 @@ class Server:
                 self._made.clear()
             if kind not in self._made:
                 s = stubs()
-                home = s.stream_services if kind == "ByteStream" else s.services
-                self._made[kind] = getattr(home, f"{kind}Stub")(channel)
+                home = {"ByteStream": s.stream_services, "Operations": s.operation_services}
+                self._made[kind] = getattr(home.get(kind, s.services), f"{kind}Stub")(channel)
             return self._made[kind]
 
     @property
@@ -200,7 +229,7 @@ class Server:
     def abilities(self) -> Abilities:
         """What it can do; asked once. Raises `Trouble`."""
         if self._abilities is None:
-            self._abilities = self._ask(20.0)
+            self._abilities = self._ask(FIRST)
         return self._abilities
 
     def answers(self, seconds: float) -> bool:
@@ -210,6 +239,48 @@ class Server:
         except Trouble:
             return False
         return True
+
+    def idle(self, seconds: float, content: float) -> Idle | None:
+        """Why it is of no use now; None when it is.
+
+        It has so many seconds to say anything at all, and then to look for content: what it has
+        from another server it may be waiting for, and can do nothing until it comes.
+        """
+        try:
+            able = self._ask(seconds)
+        except Trouble as trouble:
+            return _idle("it does not answer", trouble, there=False)
+        function = next((f for f in PREFERRED if f in able.functions), None)
+        if function is None:
+            return None
+        blob = function.blob(b"whether anybody looks for it")
+        s = stubs()
+        request = s.re.FindMissingBlobsRequest(
+            instance_name=self.instance,
+            blob_digests=[s.re.Digest(hash=blob.hash, size_bytes=blob.size)],
+            digest_function=function.number,
+        )
+        try:
+            self.call(self.cas.FindMissingBlobs, request, content)
+        except Trouble as trouble:
+            if trouble.gone and trouble.code != "RESOURCE_EXHAUSTED":
+                return _idle("it answers, but does not reach its content", trouble, there=True)
+        return None
+
+    def stop(self, operation: str) -> None:
+        """Says that an operation's work is not wanted any more, where it has an ear for that.
+
+        The API leaves it to the server what becomes of a stream that its client ended: most work
+        on, for another may ask.
+        """
+        request = stubs().operations.CancelOperationRequest(name=operation)
+        for _ in range(2):  # the channel may be reset under the first
+            try:
+                self.call(self._service("Operations").CancelOperation, request, CANCEL)
+            except Trouble as trouble:
+                if trouble.code == "CANCELLED":
+                    continue
+            return
 
     def _ask(self, seconds: float) -> Abilities:
         s = stubs()

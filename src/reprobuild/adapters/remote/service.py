@@ -59,4 +59,9 @@ class Remote:
 
     def cache(self, url: str) -> ActionCache:
         """The action cache and content of the servers of an address; raises as `executor` does."""
-        return ActionCache(self._servers(parse_address(url)), self._namers, self._cancel)
+        return ActionCache(
+            self._servers(parse_address(url)),
+            self._namers,
+            self._cancel,
+            lambda text: self._reporter.emit("note", text=text),
+        )

@@ -21,6 +21,7 @@ class Stubs:
     stream: Any
     stream_services: Any
     operations: Any
+    operation_services: Any
 
 
 def require() -> None:
@@ -43,7 +44,7 @@ def stubs() -> Stubs:
             remote_execution_pb2_grpc,
         )
         from buildstream._protos.google.bytestream import bytestream_pb2, bytestream_pb2_grpc
-        from buildstream._protos.google.longrunning import operations_pb2
+        from buildstream._protos.google.longrunning import operations_pb2, operations_pb2_grpc
     except ImportError as error:
         raise _missing(str(error)) from error
     return Stubs(
@@ -53,6 +54,7 @@ def stubs() -> Stubs:
         bytestream_pb2,
         bytestream_pb2_grpc,
         operations_pb2,
+        operations_pb2_grpc,
     )
 
 

@@ -174,7 +174,7 @@ class Uploader:
             try:
                 return job()
             except Trouble as trouble:
-                if not trouble.gone or attempt == TRIES - 1:
+                if not trouble.stammers or attempt == TRIES - 1:
                     raise
                 self._cancel.wait(0.05 * 2**attempt)
         return None
@@ -197,7 +197,7 @@ class Uploader:
                 tries += 1
                 if trouble.code == "ALREADY_EXISTS":
                     return None
-                if not trouble.gone or tries >= TRIES:
+                if not trouble.stammers or tries >= TRIES:
                     raise
                 self._cancel.wait(0.05 * 2**tries)
                 # Of a compressed stream only the server knows where its frames lie: from the top.
