@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import signal
 import stat
 import threading
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from reprobuild.core.derivation import Hints, Isolation
 from reprobuild.core.sandboxenv import SANDBOX_VERSION, base_environment
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import BuildRequest, Executor, Mount
-from sandboxkit import IDENTITIES, Who, host_root, identity, needs_bubblewrap, needs_python
+from sandboxkit import IDENTITIES, Ran, Who, host_root, identity, needs_bubblewrap, needs_python
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
@@ -393,3 +395,47 @@ def test_without_a_sandbox_nothing_can_be_staged(tmp_path: Path) -> None:
     assert caught.value.code == "E-SANDBOX-SETUP"
     assert "cannot get to" in caught.value.message
     assert "ordinary user" in caught.value.hint
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_bubblewrap_that_others_kill_takes_the_build_with_it(
+    who: Who, number: signal.Signals
+) -> None:
+    """That the sandbox could not be made would be wrong: the build was killed."""
+
+    def kill() -> Ran:
+        ended = threading.Event()
+        threading.Thread(target=_kill_bubblewrap, args=(os.getpid(), number, ended)).start()
+        try:
+            return who.run("echo begun; sleep 600")
+        finally:
+            ended.set()
+
+    ran = who.do(kill)
+    assert (ran.outcome.reason, ran.outcome.status) == ("signal", signal.SIGKILL)
+    assert f"what held the build was ended by {number.name}" in ran.log
+
+
+def _kill_bubblewrap(pid: int, number: int, ended: threading.Event) -> None:
+    """Sends a signal to the first bubblewrap below `pid` whose command runs."""
+    while not ended.wait(0.05):
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                above, name = _parent(path)
+                top, its_name = _parent(Path(f"/proc/{above}"))
+                ours = name == "bwrap" != its_name and pid in (above, top)
+                if ours and _sleeps(path):
+                    os.kill(int(path.name), number)
+                    return
+
+
+def _parent(path: Path) -> tuple[int, str]:
+    head, _, rest = (path / "stat").read_text().rpartition(")")
+    return int(rest.split()[1]), head.partition("(")[2]
+
+
+def _sleeps(path: Path) -> bool:
+    """Whether a process has `sleep 600` below it."""
+    below = (path / "task" / path.name / "children").read_text().split()
+    words = b"sleep\x00600\x00"
+    return (path / "cmdline").read_bytes() == words or any(_sleeps(Path("/proc", b)) for b in below)

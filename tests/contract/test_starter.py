@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -215,6 +216,60 @@ def test_a_starter_that_was_killed_says_so() -> None:
             begin(starter, "/bin/true")
     finally:
         starter.close()
+
+
+def _follow(child: Child) -> float:
+    """Has a command ended, as `supervise` does; seconds until it was."""
+    begun = time.monotonic()
+    child.kill()
+    poll = select.poll()
+    poll.register(*child.signs())
+    while child.alive():
+        for sign, _ in poll.poll(100):
+            child.heed(sign)
+        assert time.monotonic() - begun < 30, "it goes on"
+    return time.monotonic() - begun
+
+
+def test_a_starter_that_was_stopped_is_woken_to_end_a_command() -> None:
+    starter = Starter(None, LIMITS)
+    try:
+        child = begin(starter, "/bin/sleep", "600")
+        os.kill(starter.pid, signal.SIGSTOP)
+        _follow(child)
+        assert (child.returncode, starter.gone) == (-signal.SIGKILL, False)
+        child.end()
+        assert output(starter, "echo next") == (0, "next\n")
+    finally:
+        starter.close()
+
+
+@pytest.mark.parametrize("wait", ["follow", "end"])
+def test_a_starter_that_stays_stopped_is_killed(wait: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does that a debugger holds."""
+    starter = Starter(None, LIMITS)
+    told: list[str] = []
+    try:
+        child = Child(starter, b"/bin/sleep\0600\0", orphaned=lambda: _end_orphan(told))
+        _told_child(starter, told)
+        monkeypatch.setattr(starter, "wake", lambda: None)
+        os.kill(starter.pid, signal.SIGSTOP)
+        if wait == "follow":
+            _follow(child)
+        child.end()
+        assert (child.returncode, starter.gone) == (-signal.SIGKILL, True)
+        assert told[1:] == ["ended"]
+    finally:
+        starter.close()
+    assert not _runs(starter.pid)
+
+
+def test_one_that_is_stopped_between_builds_is_closed_at_once() -> None:
+    starter = Starter(None, LIMITS)
+    os.kill(starter.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, starter.pid, os.WSTOPPED | os.WNOWAIT)
+    starter.close()
+    assert starter._process.returncode == 0  # by itself
 
 
 def _told_child(starter: Starter, told: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -49,6 +50,24 @@ def test_stops_cleanly_and_goes_on_later(locked: Demo, number: signal.Signals) -
     answer = locked.json("realize")
     assert answer["counts"]["built"] > 0
     assert locked.run("realize").out.splitlines()[-1] == "nothing to do"
+
+
+def test_stops_though_what_starts_builds_is_stopped(locked: Demo) -> None:
+    marker = "sleep 86498"
+    process = begin(locked, marker)
+    below = Path(f"/proc/{process.pid}/task").glob("*/children")
+    starters = [int(pid) for path in below for pid in path.read_text().split()]
+    for pid in starters:
+        os.kill(pid, signal.SIGSTOP)
+    process.send_signal(signal.SIGTERM)
+    try:
+        _, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert starters
+    assert process.returncode == 130, err
+    assert running(marker) == []
+    locked.verify()
 
 
 def test_killed_outright(locked: Demo) -> None:

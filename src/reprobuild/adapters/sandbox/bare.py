@@ -103,6 +103,10 @@ class BareProcess(Running):
         code = self.process.wait()
         return code if code >= 0 else 128 - code
 
+    def died(self) -> int:
+        """Nothing holds the command but this process."""
+        return 0
+
     def kill(self) -> None:
         """Ends the command and what stayed in its session's process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -187,8 +187,11 @@ class BubblewrapExecutor:
         watch = Watch(hints.timeout, hints.silence, disk, cancel)
         writer = LogWriter(log, self._log_limit)
         running, seen = self._follow(ready, begin, hints, writer, watch)
-        reason, status = verdict(running.exit_code(), seen.reason, seen.out_of_memory, writer.head)
-        explain(writer, reason, hints, memory_limit(hints, self._least_memory))
+        died = running.died()
+        reason, status = verdict(
+            running.exit_code(), died, seen.reason, seen.out_of_memory, writer.head
+        )
+        explain(writer, reason, hints, memory_limit(hints, self._least_memory), died)
         writer.close()
         return BuildOutcome(
             reason=reason,

@@ -189,6 +189,11 @@ class Running:
                     return int(json.loads(line)["exit-code"])
         return None
 
+    def died(self) -> int:
+        """The signal that ended bubblewrap before the command was over; else 0."""
+        code = self.process.returncode or 0
+        return -code if code < 0 and self.exit_code() is None else 0
+
     def kill(self) -> None:
         """Ends every process of the sandbox; to be followed by `end`."""
         if self.pidfd >= 0:

@@ -12,8 +12,8 @@ command's own, the program first. `k` ends the command that runs, if one does. T
 inherits the filter as 20, as 21 what bubblewrap reports to (`--json-status-fd`), and as 22 a last
 descriptor where there is one. Out: three numbers, what happened and two values: (0, 0, 0) for
 ready, then for each command one message when it is over: (1, wait status, the exit status that
-was reported or -1), or (2, errno, N) when it did not start; N is 0 when a directory could not be
-made.
+was reported, or -1, or -2 where it did not start in time), or (2, errno, N) when it could not be
+started; N is 0 when a directory could not be made.
 When it is over nothing of it runs any more. When the other end is gone, so is all.
 
 What the command leaves behind becomes a child of this process (it is a *subreaper*), which is how
@@ -40,6 +40,7 @@ FIRST_INHERITED = 20
 FILTER, STATUS, ARGUMENTS = range(FIRST_INHERITED, FIRST_INHERITED + 3)
 MESSAGE = struct.Struct("=iqq")
 READY, ENDED, FAILED = range(3)
+SLOW = -2
 START, START_BY_FILE, KILL = b"s", b"f", b"k"
 MOST_INLINE = 2**16
 """Bytes of a message; longer words go by a file."""
@@ -129,7 +130,7 @@ class Command:
 
     def follow(self, channel: _socket.socket) -> tuple[bool, int, int]:
         """Whether somebody still waits for it; its wait status, and the exit status reported."""
-        handle = os.pidfd_open(self._pid)
+        handle, slow = os.pidfd_open(self._pid), False
         poll = select.poll()
         poll.register(handle, select.POLLIN)
         poll.register(channel, select.POLLIN)
@@ -142,12 +143,15 @@ class Command:
                 waiting = _is_wanted(channel)
             else:
                 self._report += _read_all(self._status)
+                slow = b"\n" not in self._report
             if found or b"\n" not in self._report:
                 _end(self._pid)
                 poll.unregister(channel)
             patience = -1
         os.close(handle)
-        return waiting, self._reap(), number_after(self._report, b"exit-code")
+        status = self._reap()
+        code = number_after(self._report, b"exit-code")
+        return waiting, status, SLOW if slow and code < 0 else code
 
     def _reap(self) -> int:
         """Ends what the command has left, and waits until all of it is gone."""

@@ -17,15 +17,20 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from reprobuild.adapters.sandbox import spawned
-from reprobuild.adapters.sandbox.spawned import ENDED, FAILED, MESSAGE, MOST_INLINE, READY
+from reprobuild.adapters.sandbox.spawned import ENDED, FAILED, MESSAGE, MOST_INLINE, READY, SLOW
 from reprobuild.core.sandboxenv import UMASK
 from reprobuild.errors import ReprobuildError
 
 _START_SECONDS = 60
+_GRACE_SECONDS = 2
+"""How long it may stand still when it is to end a build."""
+_TICK_MS = 100
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 _KEPT = ("LD_LIBRARY_PATH", "PATH")
 """What of our environment the interpreter and setpriv may need; no build sees it."""
@@ -174,9 +179,31 @@ class Starter:
         kind, value, code = MESSAGE.unpack(data)
         return kind, value, code
 
+    def wake(self) -> None:
+        """Has it go on where somebody stopped it (SIGSTOP): else it would heed nothing."""
+        self._signal(signal.SIGCONT)
+
+    def is_stopped(self) -> bool:
+        """Whether somebody, or a debugger, has stopped it."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_bytes()
+        except OSError:
+            return False
+        return stat.rpartition(b")")[2].split()[0] in (b"T", b"t")
+
+    def destroy(self) -> None:
+        """Kills it; the kernel then kills what it started."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        if self._process.poll() is None:  # else the number may be another's
+            with suppress(OSError):
+                self._process.send_signal(number)
+
     def close(self) -> None:
         """Ends it, and what it may have started; safe to call twice."""
         self._channel.close()
+        self.wake()
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
@@ -207,6 +234,9 @@ class Child:
         self.returncode: int | None = None
         """The exit status of the program, -N for signal N, when it is over; -9 as well when the
         starter itself was killed, for memory with all of its group, or by a person."""
+        self._killed: float | None = None
+        """When it was to be ended."""
+        self._died = 0
         self.log, write = os.pipe()
         try:
             starter.send(words, write, arguments, directories)
@@ -218,7 +248,15 @@ class Child:
 
     def alive(self) -> bool:
         """Whether something of it may still run."""
+        if self.returncode is None and self._killed is not None:
+            self._insist()
         return self.returncode is None
+
+    def _insist(self) -> None:
+        """Kills a starter that was to end the build, and is stopped again and again."""
+        assert self._killed is not None
+        if time.monotonic() - self._killed > _GRACE_SECONDS and self._starter.is_stopped():
+            self._starter.destroy()
 
     def signs(self) -> tuple[int, ...]:
         """Descriptors that are readable when there is something to heed."""
@@ -233,11 +271,16 @@ class Child:
         """Waits until nothing of it runs; raises E-SANDBOX-SETUP if nothing ever did."""
         if self.returncode is not None:
             return
+        poll = select.poll()
+        poll.register(self._starter, select.POLLIN)
+        while self._killed is not None and not poll.poll(_TICK_MS):
+            self._insist()
         try:
             kind, value, code = self._starter.receive()
         except StarterGoneError:
             self.returncode = -signal.SIGKILL
             self._code = 128 + signal.SIGKILL
+            self._died = signal.SIGKILL
             self._orphaned()
             self._drain()
             return
@@ -250,6 +293,13 @@ class Child:
         assert kind == ENDED
         self.returncode = os.waitstatus_to_exitcode(value)
         self._code = code if code >= 0 else None
+        if code == SLOW:
+            raise ReprobuildError(
+                "E-SANDBOX-SETUP",
+                f"{self._program} did not start within {spawned.START_SECONDS} seconds",
+            )
+        if code < 0 and self.returncode < 0:
+            self._died = -self.returncode
 
     def _drain(self) -> None:
         """Waits until nobody has the log any more, as bubblewrap and process 1 have."""
@@ -261,11 +311,18 @@ class Child:
         """The command's status (128 + N for signal N); None when it was never known."""
         return self._code
 
+    def died(self) -> int:
+        """The signal that ended bubblewrap, or the starter, before the command was over; else 0."""
+        return self._died
+
     def kill(self) -> None:
         """Ends every process of it; to be followed by `end`."""
         if self.returncode is None:
+            if self._killed is None:
+                self._killed = time.monotonic()
             try:
                 self._starter.kill()
+                self._starter.wake()
             except StarterGoneError:
                 self.settle()
 

@@ -50,6 +50,11 @@ class Followed(Protocol):
         """The command's status (128 + N for signal N); None when it was never known."""
         ...
 
+    def died(self) -> int:
+        """The signal that ended what held the build, before the command was over; 0 where none
+        did. The kernel then has killed the build."""
+        ...
+
     def end(self) -> None:
         """Kills what is left, waits until nothing is, and closes the descriptors."""
         ...
