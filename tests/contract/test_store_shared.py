@@ -233,3 +233,30 @@ def test_an_account_outside_the_team_reads_and_is_told_why_it_cannot_write(share
 
     assert as_user(FIRST, fill) == ""
     assert as_user(SECOND, stranger, groups=[]) == ""
+
+
+def test_whose_store_it_is_is_said_before_anything_is_begun(shared: Path) -> None:
+    """Also of a lock, whose file cannot be made: that it is absent is not the matter."""
+    place = shared / "store"
+
+    def fill() -> None:
+        with LocalStore.open(place, create=True) as store:
+            store.require_writable()
+
+    def stranger() -> None:
+        with LocalStore.open(place) as store:
+            for call in (store.require_writable, lambda: _lock(store)):
+                error = refused("E-STORE-WRITE", call)
+                assert "Permission denied" in error.message
+                assert "; that is user " in error.message
+                assert "root" in error.message or str(FIRST) in error.message
+                assert "--store" in str(error.hint)
+
+    assert as_user(FIRST, fill) == ""
+    assert as_user(SECOND, fill) == ""
+    assert as_user(SECOND, stranger, groups=[]) == ""
+
+
+def _lock(store: LocalStore) -> None:
+    with store.lock_action(Digest.of(b"a")):
+        pass

@@ -136,10 +136,11 @@ class Building:
     def check_before(
         self, plan: Plan, graph: Graph, isolation: Isolation, *, here: bool = True, jobs: int = 0
     ) -> None:
-        """Before anything is begun: the sandbox can be had, if builds are made `here`, and the
-        disk has room. Places for up to `jobs` builds are begun meanwhile.
+        """Before anything is begun: this user may add to the store, the sandbox can be had, if
+        builds are made `here`, and the disk has room. Places for up to `jobs` builds are begun
+        meanwhile.
 
-        Raises E-SANDBOX…, E-DISK-SPACE.
+        Raises E-STORE-WRITE, E-SANDBOX…, E-DISK-SPACE.
         """
         from reprobuild.core.derivation import SANDBOX
         from reprobuild.engine.plan import Deed
@@ -147,6 +148,7 @@ class Building:
         fetches, builds = plan.of(Deed.FETCH), plan.of(Deed.BUILD)
         if not fetches and not builds:
             return
+        self._run.store.require_writable()
         nodes = [graph.nodes[step.drv] for step in builds]
         sandboxed = [node for node in nodes if node.builder == SANDBOX]
         if here and sandboxed:

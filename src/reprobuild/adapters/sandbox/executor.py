@@ -117,6 +117,8 @@ class BubblewrapExecutor:
                     raise ReprobuildError(
                         "E-SANDBOX-SETUP",
                         f"{self._runtime} cannot be written: {error.strerror}",
+                        hint="builds need a directory of this user's: $XDG_RUNTIME_DIR names one,"
+                        " else it lies in the store",
                         file=os.fspath(self._runtime),
                     ) from error
                 hierarchies = cgroup.discover()

@@ -365,9 +365,11 @@ def write_error(root: str | Path, what: str, error: OSError) -> ReprobuildError:
         path = str(root)
     reason = error.strerror or str(error)
     if error.errno in _REFUSED:  # room is not the matter
+        theirs = owner(path)
+        whose = f"; that is {theirs}'s" if theirs else ""
         return ReprobuildError(
             "E-STORE-WRITE",
-            f"cannot write {what}: {reason} ({path})",
+            f"cannot write {what}: {reason} ({path}{whose})",
             hint="this user may not write there: mend the permissions, or name a store of your "
             "own with --store DIR",
             path=path,
@@ -380,3 +382,18 @@ def write_error(root: str | Path, what: str, error: OSError) -> ReprobuildError:
         errno=errno.errorcode.get(error.errno or 0, "unknown"),
         free_bytes=free,
     )
+
+
+def owner(path: str | Path) -> str:
+    """The account that a path, or the directory that lacks it, belongs to; empty when it is ours,
+    or unknown."""
+    import pwd
+
+    path = path if os.path.lexists(path) else os.path.dirname(path)
+    try:
+        uid = os.stat(path).st_uid
+        return "" if uid == os.geteuid() else f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user {uid}"
+    except OSError:
+        return ""

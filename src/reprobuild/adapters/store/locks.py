@@ -27,7 +27,11 @@ def _open(path: str | Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o644)
     except PermissionError:
-        return os.open(path, os.O_RDONLY | _SAFE)
+        try:
+            return os.open(path, os.O_RDONLY | _SAFE)
+        except FileNotFoundError:
+            pass  # it cannot be made: that it is absent is not the matter
+        raise
 
 
 @contextmanager

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.blobs import Blobs
-from reprobuild.adapters.store.layout import Layout, complete, open_layout
+from reprobuild.adapters.store.layout import DIRECTORIES, Layout, complete, open_layout
 from reprobuild.adapters.store.nodes import Nodes
 from reprobuild.adapters.store.once import made_once
 from reprobuild.adapters.store.staging import Staging
@@ -263,6 +264,16 @@ class LocalStore:
     def free_bytes(self) -> int:
         """Bytes that can still be written where the store lies."""
         return durable.free_bytes(self.path)
+
+    def require_writable(self) -> None:
+        """Raises E-STORE-WRITE where this user may not add to the store, and says whose it is."""
+        for name in DIRECTORIES:
+            path = f"{self._layout.root}/{name}"
+            if name not in ("cache", "runtime") and not os.access(path, os.W_OK | os.X_OK):
+                error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+                if os.statvfs(self._layout.root).f_flag & os.ST_RDONLY:
+                    error = PermissionError(errno.EROFS, os.strerror(errno.EROFS), path)
+                raise durable.write_error(self._layout.root, "to the store", error)
 
     def require_space(self, wanted: int) -> None:
         """Raises E-DISK-SPACE when fewer than `wanted` bytes are free."""
