@@ -86,6 +86,20 @@ def test_all_nodes_lost_in_the_middle_and_the_rest_is_built_here(
     assert run.world.events.named("retried")
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_hub_lost_for_good_and_the_rest_is_built_here(
+    cluster: Cluster, tmp_path: Path, number: signal.Signals
+) -> None:
+    """The nodes still answer, but have nowhere to put what they make."""
+    members = cluster.members()
+    run = Round(tmp_path / "run", url(members), "hub", fallback=True, patience=3.0)
+    os.kill(members[0].pid, number)
+    with pytest.raises(AssertionError):
+        run.run()
+    assert run.world.executor.ran
+    assert any("reach its content" in str(e) for e in run.world.events.named("retried"))
+
+
 def _kill(members: list[Member]) -> None:
     for member in members:
         os.kill(member.pid, signal.SIGKILL)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +17,11 @@ import pytest
 
 pytest.importorskip("grpc", reason="the extra `remote` is not installed")
 
+from reprobuild.adapters.remote import cluster as adapter
+from reprobuild.adapters.remote.cluster import Cluster, Member, cache_url, url
+from reprobuild.errors import ReprobuildError
 from support.demo import Demo, make_demo, needs_sandbox
-from support.remote import allow_remote
+from support.remote import allow_remote, wait_until
 
 pytestmark = needs_sandbox
 
@@ -139,6 +148,122 @@ def test_a_cluster_is_kept_and_ended(tmp_path: Path) -> None:
         assert trial.demo.json("cluster", "down")["ended"] == 0
     finally:
         trial.down()
+
+
+def test_what_runs_stays_and_what_ended_comes_back_on_its_port(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "cluster")
+    try:
+        hub, one, two = cluster.up(2, 1)
+        for ended in (two, hub):
+            os.kill(ended.pid, signal.SIGKILL)
+            wait_until(lambda ended=ended: not ended.alive())
+            if ended is hub:
+                assert (url(cluster.members()), cache_url(cluster.members())) == ("", "")
+            else:
+                assert url(cluster.members()) == f"grpc://{one.host}"
+            now = cluster.up(2, 1)
+            assert [m.host for m in now] == [hub.host, one.host, two.host]
+            assert now[1] == one, "it was never touched"
+            assert all(m.alive() for m in now)
+            assert cluster.members() == now
+        three = cluster.up(3, 2)
+        assert three[:3] == now
+        assert three[3].jobs == 2
+        assert cluster.up(1, 1) == now[:2]
+        assert not now[2].alive()
+    finally:
+        cluster.down(purge=True)
+    assert not any(m.alive() for m in now)
+
+
+def test_a_hub_whose_port_is_taken_gets_another_and_its_nodes_know(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "cluster")
+    try:
+        hub, one = cluster.up(1, 1)
+        os.kill(hub.pid, signal.SIGKILL)
+        wait_until(lambda: not hub.alive())
+        with occupied(hub.port):
+            now = cluster.up(1, 1)
+        assert now[0].port != hub.port
+        assert now[1].pid != one.pid
+        assert now[1].port == one.port
+        command = Path(f"/proc/{now[1].pid}/cmdline").read_bytes().split(b"\0")
+        assert f"--cas-remote=http://{now[0].host}".encode() in command
+    finally:
+        cluster.down(purge=True)
+
+
+def occupied(port: int) -> socket.socket:
+    """Listens there, once those who did are gone altogether."""
+    taken: list[socket.socket] = []
+
+    def take() -> bool:
+        with suppress(OSError):
+            taken.append(socket.create_server(("127.0.0.1", port)))
+        return bool(taken)
+
+    wait_until(take)
+    return taken[0]
+
+
+def test_two_that_bring_it_up_at_once_have_the_same(tmp_path: Path) -> None:
+    place = tmp_path / "state" / "cluster"
+    both: list[list[Member]] = []
+    threads = [
+        threading.Thread(target=lambda: both.append(Cluster(place).up(1, 1))) for _ in range(3)
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(both) == 3
+        assert both[0] == both[1] == both[2] == Cluster(place).members()
+        assert all(m.alive() for m in both[0])
+    finally:
+        Cluster(place).down(purge=True)
+
+
+def test_one_that_hangs_is_said_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path / "cluster")
+    try:
+        hub, one = cluster.up(1, 1)
+        os.kill(one.pid, signal.SIGSTOP)
+        monkeypatch.setattr(adapter, "STARTING", 1.0)
+        with pytest.raises(ReprobuildError, match="node1 does not answer") as caught:
+            cluster.up(1, 1)
+        assert caught.value.code == "E-CLUSTER"
+        assert cluster.members() == [hub, one]
+        assert hub.alive()
+    finally:
+        cluster.down(purge=True)
+    assert not one.alive(), "a process that was stopped is ended all the same"
+
+
+def test_what_is_stopped_is_not_built_on_there(trial: Trial) -> None:
+    """The build sleeps for a number of seconds that nobody else does."""
+    trial.demo.component("notes", "sleep 613; cp /inputs/source/*.txt $out/")
+    trial.demo.run("lock")
+    words = ("realize", "demo.notes", "--remote", trial.url, "--no-local")
+    argv = trial.demo.argv(*words, store=trial.home / "stopped")
+    environment = {**os.environ, **trial.demo.env}
+    with subprocess.Popen(argv, env=environment, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: sleeping("613"))
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+    wait_until(lambda: not sleeping("613"))
+
+
+def sleeping(seconds: str) -> bool:
+    """Whether a process sleeps for that long."""
+    wanted = f"sleep\0{seconds}\0".encode()
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if place.read_bytes() == wanted:
+                return True
+    return False
 
 
 def test_with_nobody_there_it_is_built_here_or_fails(tmp_path: Path) -> None:

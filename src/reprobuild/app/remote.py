@@ -80,7 +80,7 @@ class Remoting:
         members = self.cluster.members()
         rows = [{"alive": m.alive(), "host": m.host, "name": m.name, "pid": m.pid} for m in members]
         return {
-            "cache": cache_url(members) if members else None,
+            "cache": cache_url(members) or None,
             "members": rows,
-            "url": url(members) if members else None,
+            "url": url(members) or None,
         }

@@ -21,7 +21,7 @@ def cluster() -> None:
 @click.option("--jobs", type=click.IntRange(1), default=1, help="Builds at once on each (1).")
 @click.pass_obj
 def up(app: App, /, nodes: int, jobs: int) -> None:
-    """Start a hub and nodes on loopback; what runs already stays."""
+    """Start a hub and nodes on loopback; what runs already stays, nodes above --nodes end."""
     app.remoting.cluster.up(nodes, jobs)
     _say(app)
 
@@ -56,4 +56,9 @@ def _say(app: App) -> None:
     for member in document["members"]:
         state = f"process {member['pid']}" if member["alive"] else "has ended"
         click.echo(f"{member['name']:<8} {member['host']}  {state}")
-    click.echo(f"realize --remote {document['url']} --remote-cache {document['cache']}")
+    if not all(member["alive"] for member in document["members"]):
+        click.echo("`reprobuild cluster up` starts what has ended again")
+    words = [f"--remote {document['url']}"] if document["url"] else []
+    words += [f"--remote-cache {document['cache']}"] if document["cache"] else []
+    if words:
+        click.echo(" ".join(["realize", *words]))

@@ -5,11 +5,13 @@ keeps content and the action cache; each node runs actions, with bubblewrap, and
 for what it lacks.
 
     DIRECTORY/cluster.json    what runs: ports, process ids and when they were started
+    DIRECTORY.lock            held by who starts or ends them
     DIRECTORY/hub/, node1/…   their caches, and a log beside each
 """
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
 import os
@@ -18,7 +20,8 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,9 +29,13 @@ from reprobuild.adapters.remote.access import Access
 from reprobuild.adapters.remote.server import Server
 from reprobuild.errors import ReprobuildError
 
+HUB = "hub"
 LOOPBACK = "127.0.0.1"
 STARTING = 20.0
 """Seconds for a server to answer after it was started."""
+
+FREEING = 2.0
+"""Seconds for the port of one that ended to be free: its threads may outlive it by a moment."""
 
 STOPPING = 5.0
 """Seconds to end by itself before it is killed."""
@@ -36,12 +43,14 @@ STOPPING = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One server: `started` tells its process from a later one of the same id."""
+    """One server: `started` tells its process from a later one of the same id; a node runs so many
+    `jobs` at once."""
 
     name: str
     port: int
     pid: int
     started: int
+    jobs: int = 1
 
     @property
     def host(self) -> str:
@@ -64,7 +73,7 @@ class Cluster:
         """The hub, then the nodes; empty where no cluster is up. Raises E-CLUSTER."""
         try:
             rows = json.loads(self._file.read_text("utf-8"))
-            return [Member(r["name"], r["port"], r["pid"], r["started"]) for r in rows]
+            return [Member(**row) for row in rows]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -76,82 +85,119 @@ class Cluster:
             ) from error
 
     def up(self, nodes: int, jobs: int) -> list[Member]:
-        """Starts what is not running yet; raises E-CLUSTER, E-TOOL-MISSING.
+        """Starts what is missing, and ends nodes above that number; raises E-CLUSTER,
+        E-TOOL-MISSING.
 
-        A cluster of another number of nodes is taken down first. `jobs` actions at once on each.
+        What runs goes on. What had ended comes back on its port, unless another has that by now:
+        then the nodes of a hub, which know it by its port, are started again. `jobs` actions at
+        once on each node that is started. Calls at a time wait for one another.
         """
-        now = self.members()
-        if len(now) == nodes + 1 and all(member.alive() for member in now):
-            return now
-        self.down()
-        tools = _tools()
-        members: list[Member] = []
-        try:
-            hub = self._start(tools, "hub", [])
-            members.append(hub)
-            self._write(members)
-            _await(hub, self._log("hub"))
-            address = f"http://{hub.host}"
-            for number in range(1, nodes + 1):
-                words = [
-                    f"--cas-remote={address}",
-                    f"--ac-remote={address}",
-                    f"--buildbox-run={tools / 'buildbox-run'}",
-                    f"--jobs={jobs}",
-                ]
-                members.append(self._start(tools, f"node{number}", words))
+        with self._alone():
+            old = {member.name: member for member in self.members()}
+            names = [HUB, *(f"node{number}" for number in range(1, nodes + 1))]
+            self._stop([member for name, member in old.items() if name not in names])
+            running = {name: old[name] for name in names if name in old and old[name].alive()}
+            tools, mine = _tools(), list[Member]()
+            try:
+                for name in names:
+                    if name in running:
+                        continue
+                    port = _port_again(old.get(name))
+                    if name == HUB and running and (HUB not in old or port != old[HUB].port):
+                        self._stop(list(running.values()))
+                        running.clear()
+                    words = self._words(tools, running, jobs) if name != HUB else []
+                    running[name] = self._start(tools, name, words, port, jobs)
+                    mine.append(running[name])
+                    self._write(running.values())
+                    if name == HUB:
+                        _await(running[name], self._log(name))
+                members = [running[name] for name in names]
                 self._write(members)
-            for member in members[1:]:
-                _await(member, self._log(member.name))
-        except BaseException:
-            self.down()
-            raise
-        return members
+                for member in members:
+                    _await(member, self._log(member.name))
+            except BaseException:
+                self._stop(mine)
+                left = {name: old[name] for name in names if name in old} | running
+                if any(member.alive() for member in left.values()):
+                    self._write(left.values())
+                else:
+                    self._forget()
+                raise
+            return members
 
     def down(self, *, purge: bool = False) -> int:
         """Ends all of it and returns how many ran; with `purge` their content goes, too."""
-        members = [member for member in self.members() if member.alive()]
-        for member in reversed(members):
-            _signal(member, signal.SIGTERM)
-        limit = time.monotonic() + STOPPING
-        while any(member.alive() for member in members) and time.monotonic() < limit:
-            time.sleep(0.05)
-        for member in members:
-            _signal(member, signal.SIGKILL)
-        _unmount(self._directory)
-        self._file.unlink(missing_ok=True)
-        if purge:
-            shutil.rmtree(self._directory, ignore_errors=True)
-        return len(members)
+        with self._alone():
+            ended = self._stop(self.members())
+            _unmount(self._directory)
+            self._forget()
+            if purge:
+                shutil.rmtree(self._directory, ignore_errors=True)
+            return ended
 
     def restart(self, name: str) -> Member:
         """Starts a member that ended again, on its port and with its content."""
-        members = self.members()
-        old = next(member for member in members if member.name == name)
-        hub, tools = members[0], _tools()
-        words = []
-        if old is not hub:
-            words = [
-                f"--cas-remote=http://{hub.host}",
-                f"--ac-remote=http://{hub.host}",
-                f"--buildbox-run={tools / 'buildbox-run'}",
-                "--jobs=1",
-            ]
-        new = self._start(tools, name, words, old.port)
-        self._write([new if member is old else member for member in members])
-        _await(new, self._log(name))
-        return new
+        with self._alone():
+            members, tools = {member.name: member for member in self.members()}, _tools()
+            old = members[name]
+            words = self._words(tools, members, old.jobs) if name != HUB else []
+            members[name] = self._start(tools, name, words, old.port, old.jobs)
+            self._write(members.values())
+            _await(members[name], self._log(name))
+            return members[name]
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One call at a time changes what runs. The lock lies beside what `purge` removes."""
+        place = self._directory.with_name(f"{self._directory.name}.lock")
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            file = place.open("ab")
+        except OSError as error:
+            raise ReprobuildError(
+                "E-CLUSTER", f"{place} cannot be opened: {error.strerror}", file=str(place)
+            ) from error
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _forget(self) -> None:
+        self._file.unlink(missing_ok=True)
 
     # -- one member --------------------------------------------------------------------------
 
     def _log(self, name: str) -> Path:
         return self._directory / f"{name}.log"
 
-    def _start(self, tools: Path, name: str, words: list[str], port: int = 0) -> Member:
+    @staticmethod
+    def _words(tools: Path, members: Mapping[str, Member], jobs: int) -> list[str]:
+        """What makes a node."""
+        hub = members[HUB].host
+        return [
+            f"--cas-remote=http://{hub}",
+            f"--ac-remote=http://{hub}",
+            f"--buildbox-run={tools / 'buildbox-run'}",
+            f"--jobs={jobs}",
+        ]
+
+    def _stop(self, members: Sequence[Member]) -> int:
+        """Ends those that run, and returns how many that were."""
+        running = [member for member in members if member.alive()]
+        for member in reversed(running):
+            _signal(member, signal.SIGTERM)
+        limit = time.monotonic() + STOPPING
+        while any(member.alive() for member in running) and time.monotonic() < limit:
+            time.sleep(0.05)
+        for member in running:
+            _signal(member, signal.SIGKILL)
+        return len(running)
+
+    def _start(self, tools: Path, name: str, words: list[str], port: int, jobs: int) -> Member:
         place = self._directory / name
+        _unmount(place)
         try:
             place.mkdir(parents=True, exist_ok=True)
-            port = port or _free_port()
             with self._log(name).open("ab") as log:
                 process = subprocess.Popen(
                     [tools / "buildbox-casd", f"--bind={LOOPBACK}:{port}", *words, place],
@@ -167,22 +213,25 @@ class Cluster:
             raise ReprobuildError(
                 "E-CLUSTER", f"{name} cannot be started: {error.strerror}", file=str(place)
             ) from error
-        return Member(name, port, process.pid, _started(process.pid))
+        return Member(name, port, process.pid, _started(process.pid), jobs)
 
-    def _write(self, members: list[Member]) -> None:
+    def _write(self, members: Iterable[Member]) -> None:
+        rows = [asdict(member) for member in sorted(members, key=lambda m: m.name != HUB)]
         temporary = self._file.with_suffix(".new")
-        temporary.write_text(json.dumps([asdict(m) for m in members], indent=1), "utf-8")
+        temporary.write_text(json.dumps(rows, indent=1), "utf-8")
         temporary.replace(self._file)
 
 
-def url(members: list[Member]) -> str:
-    """The address of a cluster's nodes, for `realize --remote`."""
-    return "grpc://" + ",".join(member.host for member in members[1:])
+def url(members: Sequence[Member]) -> str:
+    """The address of a cluster's nodes that run, for `realize --remote`; "" where none does, or
+    the hub, without which they can do nothing, does not."""
+    hosts = [member.host for member in members[1:] if member.alive()]
+    return "grpc://" + ",".join(hosts) if hosts and members[0].alive() else ""
 
 
-def cache_url(members: list[Member]) -> str:
-    """The address of its hub, for `realize --remote-cache`."""
-    return f"grpc://{members[0].host}"
+def cache_url(members: Sequence[Member]) -> str:
+    """The address of its hub, for `realize --remote-cache`; "" where it does not run."""
+    return f"grpc://{members[0].host}" if members and members[0].alive() else ""
 
 
 def _tools() -> Path:
@@ -210,10 +259,21 @@ def _tools() -> Path:
     return tools
 
 
-def _free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+def _port_again(old: Member | None) -> int:
+    """The port that a member had, if it is free still; else any that is."""
+    limit = time.monotonic() + FREEING
+    port = old.port if old is not None else 0
+    while True:
+        with closing(socket.socket()) as probe, suppress(OSError):
+            # as servers do: connections that are ending are no hindrance
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+            return int(probe.getsockname()[1])
+        if not port:
+            raise ReprobuildError("E-CLUSTER", f"no port is free on {LOOPBACK}")
+        if time.monotonic() > limit:
+            port = 0
+        time.sleep(0.05)
 
 
 def _started(pid: int) -> int:
@@ -254,6 +314,7 @@ def _await(member: Member, log: Path) -> None:
                 raise ReprobuildError(
                     "E-CLUSTER",
                     f"{member.name} does not answer at {member.host}",
+                    hint="read its log; `reprobuild cluster down` ends it, however it is",
                     log=str(log),
                     tail=tail,
                 )
