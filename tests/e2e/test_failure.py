@@ -105,7 +105,19 @@ def test_what_was_made_before_a_failure_is_not_made_again(locked: Demo) -> None:
     ("run", "limits", "code", "words"),
     [
         ("sleep 60", "timeout = 1", "E-BUILD-TIMEOUT", "longer than 1 s"),
-        ("true", "", "E-BUILD-NO-OUTPUT", "left nothing"),
+        ("true", "", "E-BUILD-NO-OUTPUT", "left nothing in output 'out'"),
+        (
+            "busybox rmdir $out; echo x > $out",
+            "",
+            "E-BUILD-NO-OUTPUT",
+            "left a file, and no directory, as output 'out'",
+        ),
+        (
+            "busybox rmdir $out; busybox ln -s /tmp $out",
+            "",
+            "E-BUILD-NO-OUTPUT",
+            "left no directory as output 'out'",
+        ),
         ("kill -SEGV $$", "", "E-BUILD-FAILED", "signal 11"),
         ("cat /etc/shadow > $out/x", "", "E-BUILD-FAILED", "status 1"),
         ("echo x > /inputs/source/notes.txt", "", "E-BUILD-FAILED", "status"),

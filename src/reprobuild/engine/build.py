@@ -172,7 +172,7 @@ class Builder:
                     keep = self.keep_failed
                     raise ReprobuildError(
                         "E-BUILD-NO-OUTPUT",
-                        f"{derivation.name} ended well, but left nothing in output {name!r}",
+                        f"{derivation.name} ended well, but left {_lack(path)} output {name!r}",
                         drv=str(derivation.digest),
                         log=str(log_path),
                         kept=str(_set_aside(workdir)) if keep else None,
@@ -228,6 +228,13 @@ def _log_file(place: Path, drv: Digest) -> tuple[int, str]:
             descriptor = os.open(path, _NEW, 0o600)
             os.fchmod(descriptor, 0o644)  # as all of a store: other accounts may share it
             return descriptor, path
+
+
+def _lack(path: Path | None) -> str:
+    """What is there where a directory with something in it should be."""
+    if path is None:
+        return "no directory as"
+    return "nothing in" if path.is_dir() else "a file, and no directory, as"
 
 
 def _has_entries(path: Path) -> bool:

@@ -17,7 +17,7 @@ CODES = {
     ),
     "E-BUILD-NO-OUTPUT": Code(
         Exit.BUILD,
-        "a build left an output empty",
+        "a build left an output empty, or no directory in its place",
         "let it write into the directory that $out names",
     ),
     "E-BUILD-OUTPUT": Code(
