@@ -414,3 +414,9 @@ def test_a_reader_that_goes_away_is_no_error(realized: Demo, words: list[str]) -
     )  # fmt: skip
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_events_that_are_lost_are_said_and_the_build_goes_on(locked: Demo) -> None:
+    for words in ([], ["--quiet"]):
+        ran = locked.run("--events", "/dev/full", *words, "realize", "demo.notes", "--from-source")
+        assert ran.err.count("note: --events /dev/full: No space left on device") == 1

@@ -44,6 +44,8 @@ class Run:
     quieters: list[Callable[[], None]] = field(default_factory=list)
     watchers: list[Reporter] = field(default_factory=list)
     store_use: StoreUse = StoreUse.MAKE
+    lost_events: Callable[[], str] = str
+    """Why events did not reach the file of `--events`, at the end; empty when all did."""
 
     @property
     def json(self) -> bool:
@@ -135,7 +137,9 @@ class Run:
         if self.settings.events is not None:
             from reprobuild.adapters.report.jsonlines import JsonLines
 
-            self.watchers.append(JsonLines(self.settings.events))
+            events = JsonLines(self.settings.events)
+            self.watchers.append(events)
+            self.lost_events = lambda: events.lost
 
     def watch(self, trace: Path | None, metrics: Path | None) -> None:
         """Files about this run, written at its end; before the first event. Raises E-USAGE."""

@@ -149,9 +149,16 @@ def main(
         if ctx.invoked_subcommand in commands:
             ctx.obj.store_use = StoreUse(use)
     ctx.obj.open_events()
+    ctx.call_on_close(lambda: _tell(ctx.obj.lost_events()))
     if offline:
         ctx.obj.seal()
     ctx.call_on_close(ctx.obj.close)
+
+
+def _tell(text: str) -> None:
+    """A note at the end, also where progress is not shown."""
+    if text:
+        click.echo(f"note: {text}", err=True)
 
 
 def entry() -> None:
