@@ -816,3 +816,13 @@ def test_a_link_target_may_be_anything_that_linux_takes(store: LocalStore) -> No
     store.add_trees({tree.digest: tree})
     path = store.materialise(tree.digest)
     assert os.readlink(os.fsencode(path) + b"/l") == b"\xff" * 4095
+
+
+@pytest.mark.parametrize("name", ["n" * 256, "/".join(["n" * 200] * 30)])
+@pytest.mark.parametrize("create", [False, True])
+def test_a_path_that_is_too_long_is_no_damaged_store(
+    tmp_path: Path, name: str, create: bool
+) -> None:
+    error = refused("E-USAGE", lambda: LocalStore.open(tmp_path / name, create=create))
+    assert "too long" in error.message
+    assert "--store" in str(error.hint)

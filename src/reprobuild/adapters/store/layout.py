@@ -19,6 +19,7 @@ reserve                       room that collection needs on a full disk
 
 from __future__ import annotations
 
+import errno
 import os
 
 from reprobuild.adapters.store import durable, paths
@@ -96,7 +97,7 @@ class Layout:
 def open_layout(path: str | Path, *, create: bool) -> Layout:
     """The layout of the store at `path`, made when it is absent and `create` is given.
 
-    Raises E-NO-STORE, E-STORE-FORMAT (a newer format, or a directory with other things in it)
+    Raises E-USAGE (a path that is too long), E-NO-STORE, E-STORE-FORMAT (a newer format, or a directory with other things in it)
     and E-STORE-WRITE.
     """
     root = paths.data_directory(os.path.abspath(path))
@@ -106,6 +107,14 @@ def open_layout(path: str | Path, *, create: bool) -> Layout:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise ReprobuildError(
+                "E-USAGE",
+                f"the store's path is too long for this file system: {len(os.fsencode(root))} bytes"
+                f" ({root[:40]}…)",
+                hint="name a store elsewhere with --store DIR or $REPROBUILD_STORE",
+                path=root,
+            ) from error
         raise ReprobuildError(
             "E-STORE-FORMAT", f"cannot read {root}/format: {error.strerror}", path=root
         ) from error
