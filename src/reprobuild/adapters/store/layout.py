@@ -97,8 +97,8 @@ class Layout:
 def open_layout(path: str | Path, *, create: bool) -> Layout:
     """The layout of the store at `path`, made when it is absent and `create` is given.
 
-    Raises E-USAGE (a path that is too long), E-NO-STORE, E-STORE-FORMAT (a newer format, or a directory with other things in it)
-    and E-STORE-WRITE.
+    Raises E-USAGE (a path that is too long), E-NO-STORE, E-STORE-FORMAT (a newer format, or a
+    directory with other things in it) and E-STORE-WRITE.
     """
     root = paths.data_directory(os.path.abspath(path))
     try:
