@@ -144,3 +144,18 @@ def test_a_root_whose_file_name_is_no_text(store: LocalStore, record: Record) ->
     [problem] = store.verify(jobs=1).problems
     assert os.fsencode(problem.path) == path
     assert record.drv is not None
+
+
+@strange
+def test_among_what_is_remembered(
+    store: LocalStore, record: Record, make: Callable[[Path], None]
+) -> None:
+    """What is kept to spare readings only costs one where it cannot be read."""
+    tree = record.outputs["out"]
+    store.materialise(tree)
+    memo = store.path / "cache" / "made" / tree.hex
+    memo.parent.mkdir(exist_ok=True)
+    memo.unlink(missing_ok=True)
+    make(memo)
+    with LocalStore.open(store.path) as again:
+        assert (again.materialise(tree) / "x").read_bytes() == b"x"

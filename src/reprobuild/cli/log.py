@@ -68,9 +68,10 @@ def _find(app: App, derivation: str, installable: str) -> tuple[Graph, Digest]:
 
 def _newest(app: App, drv: Digest) -> Path | None:
     """The log of the last build, be it one that failed; else that of the record in use."""
-    found = sorted(app.store.logs.glob(f"{drv.short}-*.log"), key=lambda p: p.stat().st_mtime_ns)
+    logs = (path for path in app.store.logs.glob(f"{drv.short}-*.log") if path.is_file())
+    found = sorted(logs, key=lambda p: p.stat().st_mtime_ns)
     if found:
         return found[-1]
     record = app.store.realized(drv)
     path = app.store.logs / record.log if record is not None and record.log else None
-    return path if path is not None and path.exists() else None
+    return path if path is not None and path.is_file() else None

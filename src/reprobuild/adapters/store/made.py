@@ -22,6 +22,7 @@ from blake3 import blake3
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack, MovedError
 from reprobuild.adapters.store.hashing import content_problem
+from reprobuild.adapters.store.reading import read_file
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.digest import Digest
@@ -101,7 +102,7 @@ class MadeCheck:
 
     def _remembered(self, name: str) -> bytes:
         try:
-            return (self._home / name).read_bytes()
+            return read_file(self._home / name)
         except OSError:
             return b""
 
