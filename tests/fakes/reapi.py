@@ -59,6 +59,10 @@ class Manners:
     launches: bool = True
     """Whether it runs the launcher: else its input root is not `/`."""
     status: int = 0
+    said: bytes = b""
+    """What actions print; without it a few words."""
+    heeds_limits: bool = True
+    """Whether it sends no more than it was asked for."""
     refusals: int = 0
     """Executes that it answers with RESOURCE_EXHAUSTED."""
     drops: int = 0
@@ -218,6 +222,9 @@ class Server:
         data = b"".join(v for k, v in sorted(files.items()) if k.startswith("in/"))
         data += command.arguments[-1].encode()
         result = re.ActionResult(exit_code=self.manners.status, stdout_raw=b"said something\n")
+        if self.manners.said:
+            result.stdout_raw = b""
+            result.stdout_digest.CopyFrom(self.put(self.manners.said, function))
         result.execution_metadata.worker = "worker-7"
         for path in command.output_paths:
             name = path.rpartition("/")[2]
@@ -352,6 +359,9 @@ class _Stream(bytestream_pb2_grpc.ByteStreamServicer):
             context.abort(Code.NOT_FOUND, key)
         assert data is not None
         data = data[request.read_offset :]
+        if request.read_limit and server.manners.heeds_limits:
+            assert "compressed" not in request.resource_name
+            data = data[: request.read_limit]
         if "compressed-blobs/zstd/" in request.resource_name:
             data = zstandard.ZstdCompressor().compress(data)
         for start in range(0, len(data), 2**18):

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("grpc", reason="the extra `remote` is not installed")
 
 from fakes.reapi import Manners, Server
+from reprobuild.adapters.remote import attempt
 from reprobuild.core.derivation import Hints
 from reprobuild.errors import ReprobuildError
 from support.remote import Bench, wait_until
@@ -148,6 +149,32 @@ def test_many_at_once_send_each_blob_once(bench: BenchOf) -> None:
         thread.join()
     assert len(done) == 8
     assert b.servers[0].received < 20 * 100_000 + 8 * 4_000
+
+
+@pytest.mark.parametrize("zstd", [False, True])
+@pytest.mark.parametrize(
+    "manners", [Manners(), Manners(heeds_limits=False), Manners(broken_reads=1)]
+)
+def test_a_long_log_is_kept_up_to_a_limit_and_says_what_was_cut(
+    bench: BenchOf, monkeypatch: pytest.MonkeyPatch, zstd: bool, manners: Manners
+) -> None:
+    limit = 2**20 + 5
+    monkeypatch.setattr(attempt, "LOG_LIMIT", limit)
+    said = b"".join(b"line %d\n" % i for i in range(300_000))
+    b = bench(replace(manners, said=said, zstd=zstd))
+    b.run(b.action("x"))
+    head, mark = b.log[:limit], b.log[limit:]
+    assert head == said[:limit]
+    dropped = len(said) - limit
+    words = f"the log was cut after {limit} bytes; {dropped} more were dropped"
+    assert mark == f"\n[reprobuild: {words}]\n".encode()
+
+
+def test_a_log_below_the_limit_is_whole(bench: BenchOf) -> None:
+    said = b"word\n" * 400_000
+    b = bench(Manners(said=said))
+    b.run(b.action("x"))
+    assert b.log == said
 
 
 # -- servers that fail --------------------------------------------------------------------------

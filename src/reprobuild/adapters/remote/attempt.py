@@ -18,6 +18,8 @@ from reprobuild.core.remote.wire import Blob
 from reprobuild.errors import ReprobuildError
 
 LOG_LIMIT = 64 * 2**20
+"""Bytes that are kept of standard output, and of standard error; what is beyond stays there."""
+
 PING = 3.0
 """Seconds for a server that failed before to show that it is back."""
 
@@ -201,12 +203,20 @@ class Attempt:
         return tuple(out)
 
     def _text(self, blob: Blob) -> bytes:
-        if blob.size > LOG_LIMIT:
-            return f"[{blob.size} bytes of output, above what is kept]\n".encode()
         try:
-            return self.node.downloader.read(blob, LOG_LIMIT)
+            if blob.size <= LOG_LIMIT:
+                return self.node.downloader.read(blob, LOG_LIMIT)
+            head = self.node.downloader.head(blob, LOG_LIMIT)
+            dropped = blob.size - len(head)
+            cut = f"the log was cut after {len(head)} bytes; {dropped} more were dropped"
+            return head + (b"" if head.endswith(b"\n") else b"\n") + _mark(cut)
         except (Trouble, ReprobuildError) as error:
-            return f"[the output is not to be had: {error}]\n".encode()
+            return _mark(f"the output is not to be had: {error}")
+
+
+def _mark(text: str) -> bytes:
+    """A line of ours in a log, as in those of builds here."""
+    return f"[reprobuild: {text}]\n".encode(errors="replace")
 
 
 def _seconds(metadata: Any) -> float:

@@ -59,6 +59,10 @@ class Downloader:
         with self._open(blob, self._function) as file:
             return file.read()
 
+    def head(self, blob: Blob, size: int) -> bytes:
+        """The first bytes of a blob, not verified: its digest says nothing of a part."""
+        return b"".join(self._chunks(blob, size))
+
     def _batch(self, blobs: list[Blob], check: Function | None) -> dict[Blob, bytes]:
         """Small blobs, together not above what a batch may hold; without `check` only as large as
         they should be."""
@@ -116,22 +120,28 @@ class Downloader:
         reader = _Checked(self._chunks(blob), blob, hasher, self._false(blob))
         return cast("BinaryIO", io.BufferedReader(reader, 2**20))
 
-    def _chunks(self, blob: Blob) -> Iterator[bytes]:
-        """A large blob, taken up where a stream broke off."""
+    def _chunks(self, blob: Blob, limit: int = 0) -> Iterator[bytes]:
+        """A large blob, taken up where a stream broke off; with `limit` its first bytes alone,
+        which do not come compressed: a compressed stream is cut nowhere."""
         s, offset, tries = stubs(), 0, 0
         prefix = f"{self._server.instance}/" if self._server.instance else ""
-        compressed = self._server.abilities().zstd
+        compressed = self._server.abilities().zstd and not limit
+        size = min(blob.size, limit or blob.size)
         kind = "compressed-blobs/zstd" if compressed else "blobs"
         while True:
             request = s.stream.ReadRequest(
                 resource_name=f"{prefix}{kind}/{self._function.segment}{blob.hash}/{blob.size}",
                 read_offset=offset,
+                read_limit=size - offset if limit else 0,
             )
             try:
-                for data in self._stream(request, blob, compressed=compressed):
+                for data in self._stream(request, size, compressed=compressed):
                     if self._cancel.is_set():
                         raise ReprobuildError("E-INTERRUPTED", "stopped")
                     offset += len(data)
+                    if limit and offset >= size:  # not every server heeds a limit
+                        yield data[: len(data) - (offset - size)]
+                        return
                     if offset > blob.size:
                         raise lied(
                             self._server.host, f"gave more than {blob.size} bytes of {blob.hash}"
@@ -145,8 +155,8 @@ class Downloader:
                     raise
                 wait_a_little(self._cancel, tries)
 
-    def _stream(self, request: Any, blob: Blob, *, compressed: bool) -> Iterator[bytes]:
-        seconds = 60.0 + blob.size / 2**17
+    def _stream(self, request: Any, size: int, *, compressed: bool) -> Iterator[bytes]:
+        seconds = 60.0 + size / 2**17
         with self._server.failures():
             answers = self._server.stream.Read(
                 request, timeout=seconds, metadata=self._server.metadata()
