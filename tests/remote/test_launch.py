@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -33,7 +34,12 @@ def root(tmp_path: Path) -> Path:
 
 
 def launch(
-    root: Path, *words: str, options: tuple[str, ...] = (), network: bool = False, uid: int = 0
+    root: Path,
+    *words: str,
+    options: tuple[str, ...] = (),
+    network: bool = False,
+    uid: int = 0,
+    restore_signals: bool = True,
 ) -> tuple[subprocess.CompletedProcess[str], str | None]:
     share = ["--unshare-user", "--unshare-pid", "--unshare-uts", "--unshare-ipc"]
     done = subprocess.run(
@@ -41,6 +47,7 @@ def launch(
          "--bind", root, "/", "--proc", "/proc", "--dev", "/dev", "--clearenv",
          "--setenv", "PATH", "/bin", *options, "/out/.launch", "/build", *words],
         capture_output=True, text=True, check=False, umask=0o077,
+        restore_signals=restore_signals,
     )  # fmt: skip
     seen = root / "out" / ".seen"
     return done, seen.read_text() if seen.exists() else None
@@ -52,6 +59,21 @@ def test_makes_what_a_build_sees_the_constants(root: Path) -> None:
         "0022", "1024", "0", "reprobuild", "/build", "zero", "a b",
     ]  # fmt: skip
     assert (done.returncode, done.stderr, seen) == (0, "", "")
+
+
+def test_signals_are_as_they_were_at_first(root: Path) -> None:
+    """Servers ignore SIGPIPE, as this does: `yes | head` would go on for ever."""
+    ignored = [signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ]
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        done, _ = launch(root, "cat", "/proc/self/status", restore_signals=False)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    status = dict(line.split(":\t", 1) for line in done.stdout.splitlines() if ":\t" in line)
+    assert (int(status["SigIgn"], 16), int(status["SigBlk"], 16)) == (0, 0)
 
 
 def test_leaves_no_trace_but_its_report(root: Path) -> None:

@@ -28,7 +28,7 @@ static long call(long n, long a, long b, long c, long d) {
 }
 
 enum {
-	READ = 0, WRITE = 1, OPEN = 2, CLOSE = 3, STAT = 4, IOCTL = 16, SOCKET = 41, FORK = 57, EXECVE = 59,
+	READ = 0, WRITE = 1, OPEN = 2, CLOSE = 3, STAT = 4, SIGACTION = 13, SIGPROCMASK = 14, IOCTL = 16, SOCKET = 41, FORK = 57, EXECVE = 59,
 	EXIT = 60, WAIT4 = 61, UNAME = 63, CHDIR = 80, UNLINK = 87, UMASK = 95, GETUID = 102, GETEUID = 107,
 	GETGID = 104, PRCTL = 157, SETRLIMIT = 160, SETHOSTNAME = 170, UNSHARE = 272,
 };
@@ -162,6 +162,10 @@ void begin(long *stack) {
 	if (foreign) say("hostname "), say(node), say("\n");
 	if (mtime != 1) say("mtime "), number(mtime), say("\n");
 	call(UMASK, 022, 0, 0, 0);
+	/* Servers ignore SIGPIPE, and what they start inherits that: `yes | head` would never end. */
+	static u64 none[4];
+	for (long signal = 1; signal <= 64; signal++) call(SIGACTION, signal, (long)none, 0, 8);
+	call(SIGPROCMASK, 2 /* set */, (long)none, 0, 8);
 	limit(4 /* core */, 0, 0);
 	limit(7 /* open files */, 1024, 4096);
 	limit(3 /* stack */, 8 << 20, ~0ul);
