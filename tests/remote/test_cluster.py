@@ -123,6 +123,16 @@ def test_a_build_that_fails_there_says_where_and_keeps_its_log(trial: Trial) -> 
     assert ran.error["facts"]["node"].startswith("127.0.0.1:")
 
 
+def test_an_output_of_a_fifo_alone_says_that_such_are_left_out(trial: Trial) -> None:
+    trial.demo.component("notes", "busybox mkfifo $out/f")
+    trial.demo.run("lock")
+    words = ("--json", "realize", "demo.notes", "--remote", trial.url, "--no-local")
+    ran = trial.demo.run(*words, store=trial.home / "special", status=5)
+    assert ran.error["code"] == "E-BUILD-NO-OUTPUT"
+    assert "FIFOs" in ran.error["message"]
+    assert ran.error["facts"]["node"].startswith("127.0.0.1:")
+
+
 def test_usage(trial: Trial) -> None:
     run = trial.demo.run
     for words in (

@@ -119,7 +119,8 @@ class Elsewhere:
             if outcome.outputs.get(output, EMPTY.digest) == EMPTY.digest:
                 raise ReprobuildError(
                     "E-BUILD-NO-OUTPUT",
-                    f"{derivation.name} ended well, but left nothing in output {output!r}",
+                    f"{derivation.name} ended well, but left nothing in output {output!r} that "
+                    "other machines can send: FIFOs, sockets and devices they leave out without a word",
                     drv=str(derivation.digest),
                     log=str(path),
                     node=outcome.node or None,
