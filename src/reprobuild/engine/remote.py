@@ -120,7 +120,7 @@ class Elsewhere:
                 raise ReprobuildError(
                     "E-BUILD-NO-OUTPUT",
                     f"{derivation.name} ended well, but left nothing in output {output!r} that "
-                    "other machines can send: FIFOs, sockets and devices they leave out without a word",
+                    "other machines can send: they leave FIFOs, sockets and devices out silently",
                     drv=str(derivation.digest),
                     log=str(path),
                     node=outcome.node or None,
