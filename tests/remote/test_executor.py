@@ -221,6 +221,14 @@ def test_a_full_server_is_waited_for(bench: BenchOf) -> None:
     assert done.attempts == 4
 
 
+def test_one_that_is_full_for_long_is_named(bench: BenchOf) -> None:
+    b = bench(Manners(refusals=12))
+    done = b.run(b.action("x"))
+    assert b.made(done) == b"one\nx"
+    (note,) = b.report.named("note")
+    assert f"waits for {b.servers[0].host}: RESOURCE_EXHAUSTED: too much to do" in str(note["text"])
+
+
 def test_content_that_was_thrown_away_is_sent_again(bench: BenchOf) -> None:
     b = bench(Manners(forgets=1))
     done = b.run(b.action("x"))

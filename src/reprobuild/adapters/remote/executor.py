@@ -26,6 +26,9 @@ from reprobuild.ports import Reporter
 FAILURES = 6
 """Times that servers may fail at an action, while they answer, before it is theirs to blame."""
 
+REFUSALS = 10
+"""Times that servers may say that they have enough before people hear of it."""
+
 PROBE = (2.0, 3.0)
 """Seconds for a server at which something failed to show that it is there, and has its content."""
 
@@ -142,7 +145,7 @@ class _Race:
         self._running: dict[Future[Finished], Attempt] = {}
         self._avoid: set[str] = set()
         self._denied: set[str] = set()
-        self._failures = 0
+        self._failures = self._refusals = 0
         self._skip_cache = action.fresh
         self.count = 0
         self.last = ""
@@ -274,6 +277,9 @@ class _Race:
             return
         if trouble.code == "RESOURCE_EXHAUSTED":
             self._nodes.full(node)
+            self._refusals += 1
+            if self._refusals >= REFUSALS:  # a queue moves; a disk that is full does not
+                self._note(f"waits for {trouble}")
             return
         what = f"{node.name}: {attempt.abandoned}" if attempt.abandoned else str(trouble)
         self._note(f"tried again: {what}")
