@@ -292,6 +292,8 @@ class _Race:
         if why:
             self._nodes.lost(node, why)
             self._executor.tell()
+            if not self._running and self._nodes.quiet() > self._executor._patience:
+                raise lost(self._nodes)
             if not attempt.taken:
                 return
         # It fails at this action, or this action at it; others may not.
