@@ -250,7 +250,7 @@ def test_a_starter_that_stays_stopped_is_killed(wait: str, monkeypatch: pytest.M
     starter = Starter(None, LIMITS)
     told: list[str] = []
     try:
-        child = Child(starter, b"/bin/sleep\0600\0", orphaned=lambda: _end_orphan(told))
+        child = Child(starter, b"/bin/sleep\x00600\x00", orphaned=lambda: _end_orphan(told))
         _told_child(starter, told)
         monkeypatch.setattr(starter, "wake", lambda: None)
         os.kill(starter.pid, signal.SIGSTOP)
