@@ -39,17 +39,6 @@ class SharedCache(Protocol):
         ...
 
 
-class NoCache:
-    """Knows nothing, keeps nothing."""
-
-    def find(self, derivation: Derivation, action: Digest, wish: Isolation) -> Record | None:
-        """Nothing."""
-        return None
-
-    def offer(self, record: Record) -> None:
-        """Does nothing."""
-
-
 class EntryStore(Protocol):
     """A far store of signed entries and trees. Nothing it says is believed unverified."""
 
