@@ -56,7 +56,8 @@ def test_stops_though_what_starts_builds_is_stopped(locked: Demo) -> None:
     marker = "sleep 86498"
     process = begin(locked, marker)
     below = Path(f"/proc/{process.pid}/task").glob("*/children")
-    starters = [int(pid) for path in below for pid in path.read_text().split()]
+    children = [int(pid) for path in below for pid in path.read_text().split()]
+    starters = [pid for pid in children if b"spawned.py" in _words(pid)]
     for pid in starters:
         os.kill(pid, signal.SIGSTOP)
     process.send_signal(signal.SIGTERM)
@@ -68,6 +69,13 @@ def test_stops_though_what_starts_builds_is_stopped(locked: Demo) -> None:
     assert process.returncode == 130, err
     assert running(marker) == []
     locked.verify()
+
+
+def _words(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def test_killed_outright(locked: Demo) -> None:
