@@ -10,7 +10,7 @@ import pytest
 
 from reprobuild.adapters.store import verify, verify_documents, verify_made
 from reprobuild.adapters.store.store import LocalStore
-from support.stores import blob_path, keep, recorded, tree_of, tree_path
+from support.stores import blob_path, keep, put, recorded, tree_of, tree_path
 
 STEPS = (
     (verify, "_content"),
@@ -80,8 +80,7 @@ def test_what_is_damaged_of_it_is_found(
         tree = tree_of(store, "lost", below=below)
         record = recorded(store, "late", tree)
         keep(store, "late", record)
-        blob = next(e for _, e in store.tree(below).entries)
-        path = blob_path(store, blob.digest)  # type: ignore[union-attr]
+        path = blob_path(store, put(store, b"below").digest)
         path.unlink()
         lost.append(f"blob {path.name}")
 
@@ -182,10 +181,10 @@ def test_a_link_that_is_taken_back_is_no_finding(
     """Two who make directories may link one blob at a time; one of them steps back."""
     tree = tree_of(store, "p")
     store.materialise(tree)
-    entry = next(e for _, e in store.tree(tree).entries)
+    entry = put(store, b"p")
     third = tmp_path / "third"
-    os.link(blob_path(store, entry.digest), third)  # type: ignore[union-attr]
+    os.link(blob_path(store, entry.digest), third)
     _before(monkeypatch, verify_made, "check_materialised", third.unlink)
     assert store.verify(jobs=1).problems == []
-    os.link(blob_path(store, entry.digest), third)  # type: ignore[union-attr]
+    os.link(blob_path(store, entry.digest), third)
     assert [p.kind for p in store.verify(jobs=1).problems] == ["mode"]

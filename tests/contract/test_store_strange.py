@@ -13,7 +13,7 @@ import pytest
 from reprobuild.adapters.store.glance import Glance
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.record import Record
-from support.stores import keep, recorded, refused, tree_of
+from support.stores import keep, put, recorded, refused, tree_of
 
 
 def _fifo(path: Path) -> None:
@@ -121,15 +121,15 @@ def test_in_a_documents_place(
 def test_in_an_objects_place(store: LocalStore, make: Callable[[Path], None]) -> None:
     tree = tree_of(store, "y")
     store.barrier()
-    entry = next(e for _, e in store.tree(tree).entries)
-    blob = store.path / "blobs" / entry.digest.hex[:2] / entry.digest.hex  # type: ignore[union-attr]
+    entry = put(store, b"y")
+    blob = store.path / "blobs" / entry.digest.hex[:2] / entry.digest.hex
     node = store.path / "trees" / tree.hex[:2] / tree.hex
     for path in (blob, node):
         path.unlink()
         make(path)
     fresh = LocalStore.open(store.path)
     refused("E-STORE-DAMAGED", lambda: fresh.tree(tree))
-    refused("E-STORE-DAMAGED", lambda: fresh.read_blob(entry))  # type: ignore[arg-type]
+    refused("E-STORE-DAMAGED", lambda: fresh.read_blob(entry))
     problems = fresh.verify(jobs=1).problems
     assert {(p.kind, p.path) for p in problems} == {
         ("misplaced", str(blob)),
