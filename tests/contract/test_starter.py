@@ -264,6 +264,16 @@ def test_a_starter_that_stays_stopped_is_killed(wait: str, monkeypatch: pytest.M
     assert not _runs(starter.pid)
 
 
+def test_one_that_is_stopped_before_it_is_ready_is_woken() -> None:
+    starter = Starter(None, LIMITS, wait=False)
+    try:
+        os.kill(starter.pid, signal.SIGSTOP)
+        starter.await_ready()
+        assert output(starter, "echo here") == (0, "here\n")
+    finally:
+        starter.close()
+
+
 def test_one_that_is_stopped_between_builds_is_closed_at_once() -> None:
     starter = Starter(None, LIMITS)
     os.kill(starter.pid, signal.SIGSTOP)

@@ -111,7 +111,11 @@ class Starter:
 
     def await_ready(self) -> None:
         """Waits until it can be sent to; closes it and raises NoStarterError where that fails."""
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
         try:
+            if not poll.poll(1000):  # it was stopped before it could say so
+                self.wake()
             self._channel.settimeout(_START_SECONDS)
             assert self.receive()[0] == READY
             self._channel.settimeout(None)
