@@ -4,43 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("grpc", reason="the extra `remote` is not installed")
 
-from fakes.reapi import Manners, Server
+from fakes.reapi import Manners
 from reprobuild.adapters.remote import attempt
 from reprobuild.core.derivation import Hints
-from reprobuild.errors import ReprobuildError
-from support.remote import Bench, wait_until
-
-BenchOf = Callable[..., Bench]
+from support.remote import Bench, BenchOf, benches, refused, wait_until
 
 
 @pytest.fixture(params=["SHA256", "BLAKE3"])
 def bench(request: pytest.FixtureRequest) -> Iterator[BenchOf]:
-    made: list[Bench] = []
-
-    def make(*manners: Manners, **options: object) -> Bench:
-        # copies, for counts of manners go down
-        own = [replace(m, functions=(request.param,)) for m in manners or (Manners(),)]
-        servers = [Server(m).start() for m in own]
-        made.append(Bench(servers, **options))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-def refused(call: Callable[[], object], code: str) -> ReprobuildError:
-    with pytest.raises(ReprobuildError) as caught:
-        call()
-    assert caught.value.code == code, caught.value
-    return caught.value
+    with benches(functions=(request.param,)) as make:
+        yield make
 
 
 # -- the way it should go -----------------------------------------------------------------------

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,24 +19,13 @@ from reprobuild.adapters.remote.naming import Namers
 from reprobuild.adapters.remote.nodes import Node, Nodes
 from reprobuild.adapters.remote.server import Server as Client
 from reprobuild.core.digest import Digest
-from reprobuild.errors import ReprobuildError
-from support.remote import Bench, DictMemo, wait_until
-
-BenchOf = Callable[..., Bench]
+from support.remote import Bench, BenchOf, DictMemo, benches, refused, wait_until
 
 
 @pytest.fixture
 def bench() -> Iterator[BenchOf]:
-    made: list[Bench] = []
-
-    def make(*manners: Manners, **options: object) -> Bench:
-        servers = [Server(replace(m)).start() for m in manners or (Manners(),)]
-        made.append(Bench(servers, **options))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    with benches() as make:
+        yield make
 
 
 @pytest.fixture
@@ -48,13 +36,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "CONTENT", 1.0)
     monkeypatch.setattr(attempt, "PING", 1.0)
     monkeypatch.setattr(executor, "PROBE", (1.0, 1.0))
-
-
-def refused(call: Callable[[], object], code: str) -> ReprobuildError:
-    with pytest.raises(ReprobuildError) as caught:
-        call()
-    assert caught.value.code == code, caught.value
-    return caught.value
 
 
 def notes(b: Bench) -> str:

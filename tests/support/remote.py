@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from fakes.memory_store import MemoryStore
-from fakes.reapi import Server
+from fakes.reapi import Manners, Server
 from reprobuild.adapters.remote.access import Access
 from reprobuild.adapters.remote.executor import ReapiExecutor
 from reprobuild.adapters.remote.naming import Namers
@@ -22,6 +24,7 @@ from reprobuild.core.digest import Digest
 from reprobuild.core.remote.action import RemoteAction, RemoteOutcome
 from reprobuild.core.tree import File
 from reprobuild.core.treebuilder import TreeBuilder
+from reprobuild.errors import ReprobuildError
 from support.demo import Demo
 from support.events import Recorder
 
@@ -141,3 +144,32 @@ def wait_until(true: Any, seconds: float = 20.0) -> None:
     while not true():
         assert time.monotonic() < limit, "it never came true"
         time.sleep(0.01)
+
+
+BenchOf = Callable[..., Bench]
+
+
+@contextmanager
+def benches(**same: Any) -> Iterator[BenchOf]:
+    """What makes benches over servers of such manners, and closes them; `same` holds for all."""
+    made: list[Bench] = []
+
+    def make(*manners: Manners, **options: Any) -> Bench:
+        # copies, for counts of manners go down
+        servers = [Server(replace(m, **same)).start() for m in manners or (Manners(),)]
+        made.append(Bench(servers, **options))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for one in made:
+            one.close()
+
+
+def refused(call: Callable[[], object], code: str) -> ReprobuildError:
+    """The error of that code with which a call has to end."""
+    with pytest.raises(ReprobuildError) as caught:
+        call()
+    assert caught.value.code == code, caught.value
+    return caught.value
