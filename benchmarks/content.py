@@ -1,36 +1,27 @@
-"""Trees: adding, adding the next release, hashing, and showing one to a sandbox.
+"""Trees: adding, adding the next release, hashing, and showing one to a sandbox (showing.py).
 
 * add – a directory becomes a tree of an empty store, durable: against `nix store add-path` (which
   leaves the writing to the kernel) and against `cp -a` followed by `sync -f`;
 * next – a second directory that shares 99 % of its files with the first;
 * hash – the digest alone, page cache warm: against `nix hash path`;
-* show – a tree that is materialised already, mounted into a sandbox: against `cp -al`.
+* show – a tree that is materialised already, mounted into a sandbox: against `cp -al`, and what a
+  build takes longer for it.
 
     benchmarks/content.py [--quick] [add] [next] [hash] [show]
 """
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import statistics
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
-import graphs
 import nix
-from harness import MB, Row, Suite, Taken, Way, command, contest, once, python, set_aside
-
-from reprobuild.adapters.sandbox.executor import BubblewrapExecutor
-from reprobuild.adapters.store.store import LocalStore
-from reprobuild.core.derivation import Hints, Isolation
-from reprobuild.ports import BuildRequest, Mount
+from harness import MB, Row, Suite, Way, command, contest, python, set_aside
+from showing import showings
 
 ADD = """\
 import sys
@@ -148,68 +139,10 @@ def hashed(home: Path, files: int, rounds: int) -> Iterator[Row]:
 
 
 def show(home: Path, files: int, rounds: int) -> Iterator[Row]:
-    """What a tree adds to a sandbox: with it less without it, and asking the store for it.
-
-    Measured in this process, since starting Python is no part of it; the first time that a process
-    asks is a row of its own.
-    """
-    content, root, copy = home / "content", home / "root", home / "copy"
+    """Into a sandbox."""
+    content = home / "content"
     size = _release(content, files)
-    (root / "bin").mkdir(parents=True)
-    shutil.copyfile(graphs.shell(), root / "bin/sh")
-    (root / "bin/sh").chmod(0o755)
-    with LocalStore.open(home / "store", create=True) as store:
-        tree, base = store.capture(content), store.capture(root)
-        store.barrier()
-        store.materialise(tree)
-        shell = store.materialise(base)
-        time.sleep(2.1)  # from then on what was made is known by its inodes' times
-    with LocalStore.open(home / "store") as store:
-        store.materialise(tree)
-    runtime = home / "run"
-    runtime.mkdir()
-    executor = BubblewrapExecutor(Isolation.FULL, runtime)
-    number = 0
-
-    def sandbox(*mounts: Mount) -> float:
-        nonlocal number
-        number += 1
-        work = home / f"work{number}"
-        (work / "out/out").mkdir(parents=True)
-        request = BuildRequest("show", ("/bin/sh", "-c", ":"), {}, "/build",
-                               (Mount("/", shell), *mounts), ("out",), work, Hints())  # fmt: skip
-        begin = time.perf_counter()
-        with Path(os.devnull).open("wb") as log:
-            outcome = executor.run(request, log, threading.Event())
-        taken = time.perf_counter() - begin
-        assert not outcome.reason, outcome
-        executor.discard(work)
-        return taken
-
-    sandbox()
-    linking = Way(["cp", "-al", str(content), str(copy)], prepare=lambda: set_aside(copy))
-    theirs = [once(linking) for _ in range(rounds + 1)][1:]
-    first: list[Taken] = []
-    later: list[Taken] = []
-    for _ in range(rounds):
-        with LocalStore.open(home / "store") as store:
-            begin = time.perf_counter()
-            path = store.materialise(tree)
-            first.append(Taken(time.perf_counter() - begin, 0, 0))
-            asked = _per_call(partial(store.materialise, tree))
-        more = [sandbox(Mount("/tree", path)) - sandbox() for _ in range(40)]
-        later.append(Taken(max(0.0, statistics.median(more)) + asked, 0, 0))
-    for work, taken in (("show a tree, first in a process", first), ("show a tree", later)):
-        row = Row(work, size, "cp -al", taken, theirs, 0.01)
-        print(row.line(), flush=True)
-        yield row
-
-
-def _per_call(work: Callable[[], object], times: int = 200) -> float:
-    begin = time.perf_counter()
-    for _ in range(times):
-        work()
-    return (time.perf_counter() - begin) / times
+    yield from showings(home, content, size, rounds)
 
 
 ALL: Suite = {

@@ -5,7 +5,6 @@ The engine is told these at start (by app/); adapters implement them; neither im
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -42,6 +41,26 @@ class ContentReader(Protocol):
 
     def open_blob(self, digest: Digest) -> BinaryIO:
         """A reader that raises E-STORE-DAMAGED at the end when the content is not `digest`."""
+        ...
+
+
+class Loan(Protocol):
+    """A tree's directory that may be used before it was looked at."""
+
+    @property
+    def path(self) -> Path:
+        """The directory; a real one, which may hold anything."""
+        ...
+
+    def known(self) -> bool | None:
+        """Whether it is what it should be, as far as is known by now (None: nothing is)."""
+        ...
+
+    def sound(self) -> bool:
+        """Whether it was the tree all the time: looks, or waits for another thread that does.
+
+        Where it was not, `materialise` makes it again, or says why it cannot.
+        """
         ...
 
 
@@ -87,6 +106,14 @@ class ContentStore(ContentReader, Protocol):
 
     def materialise_blob(self, digest: Digest, *, executable: bool) -> Path:
         """A read-only file with the blob's content, as above."""
+        ...
+
+    def lend(self, tree: Digest) -> Loan:
+        """As `materialise`, but does not wait until what was made earlier has been looked at.
+
+        For who uses it in a place that nothing leaves, and asks the loan before it believes in
+        what came of that.
+        """
         ...
 
     def barrier(self) -> None:
@@ -200,6 +227,14 @@ class BuildOutcome:
     unenforced: tuple[str, ...] = ()
 
 
+class Wish(Protocol):
+    """The wish to stop something, as a `threading.Event` is one."""
+
+    def is_set(self) -> bool:
+        """Whether it should stop."""
+        ...
+
+
 class Executor(Protocol):
     """Runs one resolved build at a time for each caller thread; decides nothing."""
 
@@ -213,7 +248,7 @@ class Executor(Protocol):
         than was configured."""
         ...
 
-    def run(self, request: BuildRequest, log: BinaryIO, cancel: threading.Event) -> BuildOutcome:
+    def run(self, request: BuildRequest, log: BinaryIO, cancel: Wish) -> BuildOutcome:
         """Runs to the end, or kills everything when `cancel` is set; output goes to `log`."""
         ...
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from support.demo import Demo, needs_sandbox
+import pytest
+
+from support.demo import COMPONENTS, Demo, needs_sandbox
 
 pytestmark = needs_sandbox
 
@@ -87,3 +89,24 @@ def test_a_few_wrong_modes_are_named(realized: Demo) -> None:
     note.chmod(0o644)
     assert note.name in realized.run("store", "verify", status=7).err
     assert f"set right modes: {note.name}" in realized.run("store", "repair").out
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_an_input_that_somebody_changed_is_not_built_from(
+    realized: Demo, tmp_path: Path, hangs: bool
+) -> None:
+    """The build begins before its input was looked at, and its result is not believed."""
+    found = realized.store.glob("materialised/*/header.txt")
+    (header,) = (path for path in found if "#" not in path.read_text())
+    header.parent.chmod(0o755)
+    header.unlink()
+    header.write_text("bad\n")
+    header.parent.chmod(0o555)
+    wait = "if grep -q bad $out/program; then sleep 3600; fi" if hangs else ""
+    changed = COMPONENTS["program"].replace("echo compiled", f"echo more >> $out/program\n{wait}")
+    realized.write("derivations/program.toml", changed)
+    ran = realized.run("realize")
+    assert "again     " in ran.err and "has been made again" in ran.err
+    other = realized.run("--json", "realize", store=tmp_path / "other").document
+    assert realized.json("realize")["image"] == other["image"]
+    realized.verify()

@@ -27,7 +27,7 @@ from reprobuild.engine.narrow import Narrower
 from reprobuild.engine.realize import Realized, Realizer, Wishes
 from reprobuild.engine.scheduler import Limits
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import BuildOutcome, BuildRequest, ContentStore, Reporter
+from reprobuild.ports import BuildOutcome, BuildRequest, ContentStore, Reporter, Wish
 from support.events import Recorder
 
 Behaviour = Callable[[BuildRequest, Path, BinaryIO], str | None]
@@ -71,7 +71,7 @@ class FakeExecutor:
     def probe(self) -> Isolation:
         return self.isolation
 
-    def run(self, request: BuildRequest, log: BinaryIO, cancel: threading.Event) -> BuildOutcome:
+    def run(self, request: BuildRequest, log: BinaryIO, cancel: Wish) -> BuildOutcome:
         with self._lock:
             self.ran.append(request.label)
             self._now += 1

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from fakes.world import FakeExecutor, Glue, glue, graph_of, step, wish
 from reprobuild.adapters.sandbox.removal import remove_tree
@@ -21,15 +21,17 @@ from reprobuild.engine.narrow import Narrower
 from reprobuild.engine.realize import Realized, Realizer
 from reprobuild.engine.scheduler import Limits
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import BuildOutcome, BuildRequest, NullReporter, Reporter
+from reprobuild.ports import BuildOutcome, BuildRequest, NullReporter, Reporter, Wish
 
 
 class NotingExecutor(FakeExecutor):
     """Adds a line to a file for each build that ended well, before it is on record."""
 
-    notes: Path
+    def __init__(self, notes: Path, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.notes = notes
 
-    def run(self, request: BuildRequest, log: BinaryIO, cancel: threading.Event) -> BuildOutcome:
+    def run(self, request: BuildRequest, log: BinaryIO, cancel: Wish) -> BuildOutcome:
         try:
             outcome = super().run(request, log, cancel)
             log.flush()
@@ -91,17 +93,18 @@ def realize(
     jobs: int = 2,
     root: str = "output",
     seconds: float = 0.0,
+    executor: FakeExecutor | None = None,
+    reporter: Reporter | None = None,
 ) -> Realized:
     """Realizes the last derivation under a lease and writes its root, as the command does."""
-    executor = NotingExecutor(seconds=seconds)
-    executor.notes = notes
     cancel = threading.Event()
+    reporter = reporter or NullReporter()
     builder = Builder(
         content=store,
-        executor=executor,
+        executor=executor or NotingExecutor(notes, seconds=seconds),
         fetcher=LocalFetcher(store),
         builtins={"glue": Glue()},
-        reporter=NullReporter(),
+        reporter=reporter,
         logs=store.logs,
         work=store.path / "build",
         cancel=cancel,
@@ -111,7 +114,7 @@ def realize(
         catalog=store,
         builder=builder,
         narrower=lambda: Narrower(store),
-        reporter=NullReporter(),
+        reporter=reporter,
         cancel=cancel,
     )
     limits = Limits(jobs=jobs, cores=jobs, memory=8 * 2**30)

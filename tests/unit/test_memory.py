@@ -26,7 +26,7 @@ from reprobuild.engine.history import (
 from reprobuild.engine.realize import Realized
 from reprobuild.engine.scheduler import Cost, Limits, Scheduler
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import BuildOutcome, BuildRequest
+from reprobuild.ports import BuildOutcome, BuildRequest, Wish
 from support.trees import make
 
 GIB = 2**30
@@ -54,7 +54,7 @@ class Hungry(FakeExecutor):
     beside: dict[str, int] = field(default_factory=dict)
     allowed: list[tuple[str, int]] = field(default_factory=list)
 
-    def run(self, request: BuildRequest, log: BinaryIO, cancel: threading.Event) -> BuildOutcome:
+    def run(self, request: BuildRequest, log: BinaryIO, cancel: Wish) -> BuildOutcome:
         outcome = super().run(request, log, cancel)
         self.allowed.append((request.label, request.hints.memory))
         need = self.needs.get(request.label, 0)

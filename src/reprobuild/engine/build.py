@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from reprobuild.core.digest import Digest
 from reprobuild.core.record import Record
 from reprobuild.core.tree import Directory, File
 from reprobuild.engine.cancellable import CancellableContent
+from reprobuild.engine.loans import Loans
 from reprobuild.errors import Exit, ReprobuildError
 from reprobuild.ports import (
     BuildOutcome,
@@ -27,6 +28,7 @@ from reprobuild.ports import (
     Fetcher,
     Mount,
     Reporter,
+    Wish,
 )
 
 T = TypeVar("T")
@@ -115,19 +117,18 @@ class Builder:
     # -- sandboxed builds --------------------------------------------------------------------
 
     def request(
-        self, derivation: Derivation, inputs: Mapping[str, InputContent], workdir: Path
+        self,
+        derivation: Derivation,
+        inputs: Mapping[str, InputContent],
+        workdir: Path,
+        place: Callable[[InputContent], Path],
     ) -> BuildRequest:
-        """The fully resolved form: every input as a host path."""
+        """The fully resolved form: every input as a host path, which `place` says."""
         mounts: list[Mount] = []
         for entry in derivation.inputs:
             found = inputs[entry.name]
             assert entry.at is not None
-            path = (
-                self.content.materialise_blob(found.digest, executable=found.executable)
-                if found.is_file
-                else self.content.materialise(found.digest)
-            )
-            mounts.append(Mount(entry.at, path))
+            mounts.append(Mount(entry.at, place(found)))
         return BuildRequest(
             label=derivation.name,
             argv=derivation.argv,
@@ -150,12 +151,19 @@ class Builder:
         with _making("a work directory", self.work):
             workdir = _in_directory(self.work, lambda: _work_directory(self.work))
         keep = False
+        loans = Loans(self.content, self.cancel)
         try:
-            request = self.request(derivation, inputs, workdir)
-            log_path, outcome = self._execute(request, derivation.digest)
+            outputs: dict[str, Digest] = {}
+            with loans.settled(derivation.name):
+                request = self.request(derivation, inputs, workdir, loans.path)
+                log_path, outcome = self._execute(request, derivation.digest, loans)
+                lacking = () if outcome.reason else _lacking(derivation, outcome)
+                if not outcome.reason and not lacking:
+                    over()
+                    outputs = self._capture(derivation, outcome, log_path)
+            keep = self.keep_failed and outcome.reason != "interrupted" and not outputs
+            kept = _set_aside(workdir) if keep else None
             if outcome.reason:
-                keep = self.keep_failed and outcome.reason != "interrupted"
-                kept = _set_aside(workdir) if keep else None
                 raise failure(
                     derivation,
                     outcome.reason,
@@ -164,25 +172,15 @@ class Builder:
                     kept=kept,
                     unenforced=outcome.unenforced,
                 )
-            over()
-            outputs: dict[str, Digest] = {}
-            for name in derivation.outputs:
-                path = outcome.outputs.get(name)
-                if path is None or not _has_entries(path):
-                    keep = self.keep_failed
-                    raise ReprobuildError(
-                        "E-BUILD-NO-OUTPUT",
-                        f"{derivation.name} ended well, but left {_lack(path)} output {name!r}",
-                        drv=str(derivation.digest),
-                        log=str(log_path),
-                        kept=str(_set_aside(workdir)) if keep else None,
-                    )
-                try:
-                    outputs[name] = self.content.capture(path, limit=derivation.hints.output_limit)
-                except ReprobuildError as error:
-                    error.facts.setdefault("derivation", derivation.name)
-                    error.facts.setdefault("log", str(log_path))
-                    raise
+            for name in lacking:
+                raise ReprobuildError(
+                    "E-BUILD-NO-OUTPUT",
+                    f"{derivation.name} ended well, but left "
+                    f"{_lack(outcome.outputs.get(name))} output {name!r}",
+                    drv=str(derivation.digest),
+                    log=str(log_path),
+                    kept=str(kept) if kept else None,
+                )
         finally:
             if not keep:
                 self.executor.discard(workdir)
@@ -198,13 +196,27 @@ class Builder:
             unenforced=outcome.unenforced,
         )
 
-    def _execute(self, request: BuildRequest, drv: Digest) -> tuple[Path, BuildOutcome]:
+    def _capture(
+        self, derivation: Derivation, outcome: BuildOutcome, log: Path
+    ) -> dict[str, Digest]:
+        try:
+            limit = derivation.hints.output_limit
+            return {
+                name: self.content.capture(outcome.outputs[name], limit=limit)
+                for name in derivation.outputs
+            }
+        except ReprobuildError as error:
+            error.facts.setdefault("derivation", derivation.name)
+            error.facts.setdefault("log", str(log))
+            raise
+
+    def _execute(self, request: BuildRequest, drv: Digest, stop: Wish) -> tuple[Path, BuildOutcome]:
         with _making("a log", self.logs):
             descriptor, name = _in_directory(self.logs, lambda: _log_file(self.logs, drv))
         log = os.fdopen(descriptor, "wb")
         try:
             self.reporter.emit("build-started", name=request.label, log=name)
-            outcome = self.executor.run(request, log, self.cancel)
+            outcome = self.executor.run(request, log, stop)
         finally:
             with _making("a log", self.logs):  # what is buffered may find no room
                 log.close()
@@ -228,6 +240,12 @@ def _log_file(place: Path, drv: Digest) -> tuple[int, str]:
             descriptor = os.open(path, _NEW, 0o600)
             os.fchmod(descriptor, 0o644)  # as all of a store: other accounts may share it
             return descriptor, path
+
+
+def _lacking(derivation: Derivation, outcome: BuildOutcome) -> Sequence[str]:
+    """The outputs that are no directories with something in them."""
+    found = outcome.outputs
+    return [n for n in derivation.outputs if n not in found or not _has_entries(found[n])]
 
 
 def _lack(path: Path | None) -> str:

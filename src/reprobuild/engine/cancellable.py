@@ -10,7 +10,7 @@ from typing import BinaryIO
 from reprobuild.core.digest import Digest
 from reprobuild.core.tree import File, Tree
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import ContentStore
+from reprobuild.ports import ContentStore, Loan
 
 
 class CancellableContent:
@@ -63,6 +63,10 @@ class CancellableContent:
     def materialise_blob(self, digest: Digest, *, executable: bool) -> Path:
         """As `ContentStore.materialise_blob`."""
         return self._go_on().materialise_blob(digest, executable=executable)
+
+    def lend(self, tree: Digest) -> Loan:
+        """As `ContentStore.lend`."""
+        return self._go_on().lend(tree)
 
     def barrier(self) -> None:
         """As `ContentStore.barrier`; never refused, since it only makes durable what is there."""

@@ -32,6 +32,7 @@ from reprobuild.engine.history import (
     remember,
     surplus,
 )
+from reprobuild.engine.loans import SpoiltError
 from reprobuild.engine.plan import Deed, Plan, is_made, make_plan, usable
 from reprobuild.engine.resolve import input_content
 from reprobuild.engine.scheduler import Cost, Lane, Limits, Scheduler
@@ -235,15 +236,19 @@ class _Run:
 
     def again(self, drv: Digest, error: BaseException) -> bool:
         """A build that was killed for memory is tried once more, alone; one that other machines
-        could not make, here."""
+        could not make, here; one whose input was spoilt, with that made again."""
         away = self.realizer.elsewhere
         if away is not None and drv not in self._home and away.stays(error):
             self._home.add(drv)
             self._emit("retried", self.graph.nodes[drv], error=str(error)[:500])
             return not self.realizer.cancel.is_set()
-        if drv in self._alone or not was_killed(error) or self.realizer.cancel.is_set():
+        spoilt = isinstance(error, SpoiltError)
+        if self.realizer.cancel.is_set() or not (
+            spoilt or (was_killed(error) and drv not in self._alone)
+        ):
             return False
-        self._alone.add(drv)
+        if not spoilt:
+            self._alone.add(drv)
         self._emit("retried", self.graph.nodes[drv], error=str(error)[:500])
         return True
 

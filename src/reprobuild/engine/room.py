@@ -8,11 +8,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from reprobuild.core.derivation import SANDBOX
 from reprobuild.core.digest import Digest
 from reprobuild.core.graph import Graph
+from reprobuild.engine.loans import placed
 from reprobuild.engine.realize import Realizer, Wishes
 from reprobuild.engine.resolve import input_content
 from reprobuild.errors import ReprobuildError
@@ -57,7 +59,7 @@ def room(
     builder = realizer.builder
     workdir = kept or _made_in(builder.work)
     try:
-        request = builder.request(node, inputs, workdir)
+        request = builder.request(node, inputs, workdir, partial(placed, builder.content))
         env = {**request.env, "REPROBUILD_COMMAND": shlex.join(node.argv), "TERM": terminal}
         for name in node.outputs:
             (workdir / "out" / name).mkdir(parents=True, exist_ok=True)

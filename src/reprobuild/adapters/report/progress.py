@@ -25,7 +25,6 @@ class Progress:
 
     planned: int = 0
     done: int = 0
-    failed: int = 0
     running: dict[str, Running] = field(default_factory=dict)
 
     def take(self, event: str, fields: dict[str, Value]) -> str:
@@ -49,10 +48,11 @@ class Progress:
             if fields.get("code") == "E-INTERRUPTED":
                 return f"stopped   {name}"
             if event == "failed":
-                self.failed += 1
                 return f"failed    {name}: {fields.get('error')}"
             self.done += 1
             return f"{fields.get('how', ''):<9} {name}  ({seconds:.1f} s)"
+        if event == "retried":
+            return f"again     {name}"
         if event == "note":
             return f"note: {fields.get('text')}"
         return ""

@@ -45,7 +45,7 @@ from reprobuild.adapters.sandbox.verdict import (
 from reprobuild.core.derivation import Hints, Isolation
 from reprobuild.core.sandboxenv import ETC_NAME, SANDBOX_VERSION
 from reprobuild.errors import ReprobuildError
-from reprobuild.ports import BuildOutcome, BuildRequest
+from reprobuild.ports import BuildOutcome, BuildRequest, Wish
 
 PROCESSES = 8192
 """Processes and threads that one build may have at a time."""
@@ -146,7 +146,7 @@ class BubblewrapExecutor:
     def _identity(self) -> AbstractContextManager[int | None]:
         return self._uids.acquire() if self._root else nullcontext()
 
-    def run(self, request: BuildRequest, log: BinaryIO, cancel: threading.Event) -> BuildOutcome:
+    def run(self, request: BuildRequest, log: BinaryIO, cancel: Wish) -> BuildOutcome:
         """Runs the request to its end, or kills everything when `cancel` is set.
 
         Raises E-SANDBOX-UNAVAILABLE as `probe` does, E-DERIVATION for a request that asks for
@@ -173,7 +173,7 @@ class BubblewrapExecutor:
         uid: int | None,
         slot: Slot | None,
         log: BinaryIO,
-        cancel: threading.Event,
+        cancel: Wish,
     ) -> BuildOutcome:
         hints = request.hints
         started = time.monotonic()

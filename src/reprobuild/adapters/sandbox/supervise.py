@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import select
-import threading
 import time
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from reprobuild.adapters.sandbox.usage import DiskWatch
+from reprobuild.ports import Wish
 
 LOG_LIMIT = 64 * 2**20
 """Bytes of a log that are kept."""
@@ -68,7 +68,7 @@ class Watch:
     timeout: float
     silence: float
     disk: DiskWatch
-    cancel: threading.Event
+    cancel: Wish
     log_limit: int = LOG_LIMIT
 
 
@@ -120,7 +120,10 @@ def supervise(running: Followed, log: LogWriter, watch: Watch) -> str:
     for descriptor in (running.log, *running.signs()):
         poll.register(descriptor, select.POLLIN)
     log_open = True
-    reason = ""
+    # Who wishes is asked as soon as the build runs, not a tick later: it may begin something.
+    reason = "interrupted" if watch.cancel.is_set() else ""
+    if reason:
+        running.kill()
     while running.alive():
         for descriptor, _ in poll.poll(_TICK_MS):
             if descriptor != running.log:

@@ -39,20 +39,20 @@ class Materialiser:
         self._staging = staging
         self._blobs = blobs
         self._trees = trees
-        self._home = staging.layout.directory("materialised")
+        self.home = staging.layout.directory("materialised")
         self._check = MadeCheck(staging, trees)
         self._sound: set[str] = set()
         self._checking = threading.Lock()
 
     def tree(self, digest: Digest) -> Path:
         """The directory of a tree; raises E-STORE-MISSING, E-STORE-DAMAGED, E-STORE-WRITE."""
-        final = self._home / digest.hex
+        final = self.home / digest.hex
         if self._usable(final, Directory(digest)):
             return final
         self._trees.get(digest)
         self._staging.barrier()
         building = self._building()
-        with durable.writing(self._home, f"the directory of tree {digest.short}"):
+        with durable.writing(self.home, f"the directory of tree {digest.short}"):
             try:
                 made = self._build(digest, building)
                 durable.sync_tree(building, made, self._staging.root_fd)
@@ -64,10 +64,14 @@ class Materialiser:
         self._sound.add(final.name)
         return final
 
+    def knows(self, path: Path) -> bool:
+        """Whether what lies there was looked at, or made, by this process."""
+        return path.name in self._sound and path.exists()
+
     def blob(self, digest: Digest, executable: bool) -> Path:
         """The file of a blob."""
-        final = self._home / (digest.hex + (".x" if executable else ".f"))
-        if final.name in self._sound and final.exists():
+        final = self.home / (digest.hex + (".x" if executable else ".f"))
+        if self.knows(final):
             return final
         self._staging.barrier()
         fd, _ = self._blobs.open_fd(digest.hex)
@@ -81,8 +85,8 @@ class Materialiser:
         self._blobs.ensure_mode(entry)
         self._staging.barrier()
         building = self._building()
-        with durable.writing(self._home, f"the file of blob {digest.short}"):
-            home = os.open(self._home, DIRECTORY)
+        with durable.writing(self.home, f"the file of blob {digest.short}"):
+            home = os.open(self.home, DIRECTORY)
             try:
                 self._file(home, os.fsencode(building.name), entry)
                 durable.sync_paths([str(building)], self._staging.root_fd)
@@ -112,7 +116,7 @@ class Materialiser:
                 if self._check.sound(final, entry):
                     self._sound.add(final.name)
                     return True
-                with durable.writing(self._home, f"{final.name}, which is damaged"):
+                with durable.writing(self.home, f"{final.name}, which is damaged"):
                     self._put_away(final, before)
 
     def _put_away(self, final: Path, before: os.stat_result) -> None:
@@ -132,7 +136,7 @@ class Materialiser:
     def _building(self) -> Path:
         # Beside its final name, since moving a read-only directory to another parent is refused.
         session, _, number = self._staging.temporary().rpartition("/")
-        return self._home / f".{os.path.basename(session)}-{number}"
+        return self.home / f".{os.path.basename(session)}-{number}"
 
     def _publish(self, building: Path, final: Path) -> None:
         try:

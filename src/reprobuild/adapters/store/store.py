@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from reprobuild.adapters.store.gc import Collection
     from reprobuild.adapters.store.info import Info
+    from reprobuild.adapters.store.lend import Known, Lender, Unseen
     from reprobuild.adapters.store.materialise import Materialiser
     from reprobuild.adapters.store.quarantine import Quarantine
     from reprobuild.adapters.store.records import Records
@@ -77,6 +78,8 @@ class LocalStore:
 
     def close(self) -> None:
         """Gives up what has not passed a barrier and frees descriptors. Not needed at exit."""
+        if "_lender" in self.__dict__:
+            self._lender.close()
         self._staging.close()
 
     def __enter__(self) -> LocalStore:
@@ -143,6 +146,16 @@ class LocalStore:
     def materialise_blob(self, digest: Digest, *, executable: bool) -> Path:
         """The blob as a read-only file, verified when it is made or first used here."""
         return self._materialiser.blob(digest, executable)
+
+    def lend(self, tree: Digest) -> Known | Unseen:
+        """The tree as a read-only directory, not verified yet if nothing has done so (lend.py)."""
+        return self._lender.lend(tree)
+
+    @made_once
+    def _lender(self) -> Lender:
+        from reprobuild.adapters.store.lend import Lender
+
+        return Lender(self._materialiser)
 
     @made_once
     def _materialiser(self) -> Materialiser:
