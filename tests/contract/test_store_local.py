@@ -338,7 +338,7 @@ def test_makers_that_link_at_once_step_back(
     rival = store.path / "tmp" / "rival"
     real = durable.link
 
-    def link(source: Path, path: bytes, *, dir_fd: int | None = None) -> None:
+    def link(source: str, path: bytes, *, dir_fd: int | None = None) -> None:
         os.link(source, rival)  # another process links between our look and our link
         real(source, path, dir_fd=dir_fd)
 

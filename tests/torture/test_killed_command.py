@@ -118,11 +118,12 @@ def completes(demo: Demo) -> None:
 @pytest.mark.parametrize("what", ["store", "action"])
 def test_a_holder_of_a_lock_is_killed(locked: Demo, what: str, tally: Tally) -> None:
     """Others wait for it, and go on when it is gone: no lock outlives its owner."""
-    locked.component("notes", "sleep 9191; echo x > $out/x")
+    sleep = f"sleep 9{os.getpid()}"  # of this test alone, whatever else runs
+    locked.component("notes", f"{sleep}; echo x > $out/x")
     first = locked.start("realize")
     try:
         deadline = time.monotonic() + 60
-        while not running("sleep 9191"):
+        while not running(sleep):
             assert first.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
         other = (
@@ -139,9 +140,9 @@ def test_a_holder_of_a_lock_is_killed(locked: Demo, what: str, tally: Tally) -> 
             first.kill()
             first.wait(60)
             deadline = time.monotonic() + 60
-            while len(running("sleep 9191")) < 1 and time.monotonic() < deadline:
+            while len(running(sleep)) < 1 and time.monotonic() < deadline:
                 time.sleep(0.02)
-            assert other.poll() is None and running("sleep 9191")
+            assert other.poll() is None and running(sleep)
             other.terminate()
             assert other.wait(60) == 130
         else:

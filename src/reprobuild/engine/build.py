@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from reprobuild.core.derivation import SANDBOX, Derivation, InputContent, Isolation
 from reprobuild.core.digest import Digest
@@ -18,6 +15,7 @@ from reprobuild.core.record import Record
 from reprobuild.core.tree import Directory, File
 from reprobuild.engine.cancellable import CancellableContent
 from reprobuild.engine.loans import Loans
+from reprobuild.engine.workplace import log_name, log_tail, new_log, set_aside, work_directory
 from reprobuild.errors import Exit, ReprobuildError
 from reprobuild.ports import (
     BuildOutcome,
@@ -31,12 +29,7 @@ from reprobuild.ports import (
     Wish,
 )
 
-T = TypeVar("T")
-
-LOG_TAIL = 25
-_TAIL_BYTES = 16 * 1024
 _PIECE = 4 * 2**20
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,27 +141,26 @@ class Builder:
         inputs: Mapping[str, InputContent],
         over: Callable[[], None],
     ) -> Record:
-        with _making("a work directory", self.work):
-            workdir = _in_directory(self.work, lambda: _work_directory(self.work))
+        workdir = work_directory(self.work)
         keep = False
         loans = Loans(self.content, self.cancel)
         try:
             outputs: dict[str, Digest] = {}
             with loans.settled(derivation.name):
                 request = self.request(derivation, inputs, workdir, loans.path)
-                log_path, outcome = self._execute(request, derivation.digest, loans)
+                log, outcome = self._execute(request, derivation.digest, loans)
                 lacking = () if outcome.reason else _lacking(derivation, outcome)
                 if not outcome.reason and not lacking:
                     over()
-                    outputs = self._capture(derivation, outcome, log_path)
+                    outputs = self._capture(derivation, outcome, log)
             keep = self.keep_failed and outcome.reason != "interrupted" and not outputs
-            kept = _set_aside(workdir) if keep else None
+            kept = set_aside(workdir) if keep else None
             if outcome.reason:
                 raise failure(
                     derivation,
                     outcome.reason,
                     outcome.status,
-                    log_path,
+                    log,
                     kept=kept,
                     unenforced=outcome.unenforced,
                 )
@@ -178,7 +170,7 @@ class Builder:
                     f"{derivation.name} ended well, but left "
                     f"{_lack(outcome.outputs.get(name))} output {name!r}",
                     drv=str(derivation.digest),
-                    log=str(log_path),
+                    log=log,
                     kept=str(kept) if kept else None,
                 )
         finally:
@@ -191,13 +183,13 @@ class Builder:
             isolation=outcome.isolation,
             duration_ms=outcome.duration_ms,
             peak_memory=outcome.peak_memory,
-            log=log_path.name,
+            log=log_name(log),
             name=derivation.name,
             unenforced=outcome.unenforced,
         )
 
     def _capture(
-        self, derivation: Derivation, outcome: BuildOutcome, log: Path
+        self, derivation: Derivation, outcome: BuildOutcome, log: str
     ) -> dict[str, Digest]:
         try:
             limit = derivation.hints.output_limit
@@ -207,39 +199,13 @@ class Builder:
             }
         except ReprobuildError as error:
             error.facts.setdefault("derivation", derivation.name)
-            error.facts.setdefault("log", str(log))
+            error.facts.setdefault("log", log)
             raise
 
-    def _execute(self, request: BuildRequest, drv: Digest, stop: Wish) -> tuple[Path, BuildOutcome]:
-        with _making("a log", self.logs):
-            descriptor, name = _in_directory(self.logs, lambda: _log_file(self.logs, drv))
-        log = os.fdopen(descriptor, "wb")
-        try:
-            self.reporter.emit("build-started", name=request.label, log=name)
-            outcome = self.executor.run(request, log, stop)
-        finally:
-            with _making("a log", self.logs):  # what is buffered may find no room
-                log.close()
-        return Path(name), outcome
-
-
-def _work_directory(place: Path) -> Path:
-    """A new one, that nobody else may enter."""
-    while True:
-        path = f"{place}/build-{os.urandom(6).hex()}"
-        with suppress(FileExistsError):
-            os.mkdir(path, 0o700)  # noqa: PTH102 - before every build: no more calls than needed
-            return Path(path)
-
-
-def _log_file(place: Path, drv: Digest) -> tuple[int, str]:
-    """A new one, open for writing, and its path."""
-    while True:
-        path = f"{place}/{drv.short}-{os.urandom(6).hex()}.log"
-        with suppress(FileExistsError):
-            descriptor = os.open(path, _NEW, 0o600)
-            os.fchmod(descriptor, 0o644)  # as all of a store: other accounts may share it
-            return descriptor, path
+    def _execute(self, request: BuildRequest, drv: Digest, stop: Wish) -> tuple[str, BuildOutcome]:
+        with new_log(self.logs, drv) as (path, log):
+            self.reporter.emit("build-started", name=request.label, log=path)
+            return path, self.executor.run(request, log, stop)
 
 
 def _lacking(derivation: Derivation, outcome: BuildOutcome) -> Sequence[str]:
@@ -264,34 +230,11 @@ def _has_entries(path: Path) -> bool:
         return False
 
 
-def _in_directory(place: Path, make: Callable[[], T]) -> T:
-    """What `make` makes in `place`, which is made first where it is absent."""
-    try:
-        return make()
-    except FileNotFoundError:
-        place.mkdir(parents=True, exist_ok=True)
-        return make()
-
-
-@contextmanager
-def _making(what: str, place: Path) -> Iterator[None]:
-    """Turns an OSError into E-STORE-WRITE: the disk is full, not the build to blame."""
-    try:
-        yield
-    except OSError as error:
-        raise ReprobuildError(
-            "E-STORE-WRITE",
-            f"cannot make {what}: {error.strerror} ({place})",
-            path=str(place),
-            errno=errno.errorcode.get(error.errno or 0, "unknown"),
-        ) from error
-
-
 def failure(
     derivation: Derivation,
     reason: str,
     status: int,
-    log: Path,
+    log: str,
     *,
     kept: Path | None = None,
     unenforced: Iterable[str] = (),
@@ -313,7 +256,7 @@ def failure(
         code,
         f"{derivation.name} {what}",
         drv=str(derivation.digest),
-        log=str(log),
+        log=log,
         tail=log_tail(log),
         signal=status if reason == "signal" else None,
         kept=str(kept) if kept else None,
@@ -343,20 +286,3 @@ def read_through(content: ContentStore, trees: Iterable[Digest]) -> None:
                 with content.open_blob(entry.digest) as source:
                     while source.read(_PIECE):
                         pass
-
-
-def _set_aside(workdir: Path) -> Path:
-    """Gives the directory of a failed build the name under which collection leaves it alone."""
-    kept = workdir.with_name("failed-" + workdir.name.removeprefix("build-"))
-    workdir.rename(kept)
-    return kept
-
-
-def log_tail(path: Path, lines: int = LOG_TAIL) -> list[str]:
-    """The last lines of a log, undecodable bytes escaped; empty when it cannot be read."""
-    with suppress(OSError), path.open("rb") as file:
-        file.seek(0, 2)
-        file.seek(max(0, file.tell() - _TAIL_BYTES))
-        text = file.read().decode(errors="backslashreplace")
-        return text.splitlines()[-lines:]
-    return []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from reprobuild.core.record import Record
 from reprobuild.core.remote.action import RemoteAction, RemoteOutcome
 from reprobuild.core.tree import EMPTY
 from reprobuild.engine.build import failure
+from reprobuild.engine.workplace import log_name, new_log
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Reporter
 
@@ -95,11 +94,8 @@ class Elsewhere:
     ) -> tuple[Record, bool]:
         """Makes it there; (the record to be, whether nobody had to run it)."""
         asked = RemoteAction.of(derivation, inputs, expected_ms, fresh=fresh)
-        self.logs.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(".log", f"{derivation.digest.short}-", self.logs)
-        path = Path(name)
-        with os.fdopen(descriptor, "wb") as log:
-            self.reporter.emit("build-started", name=derivation.name, log=path.name, remote=True)
+        with new_log(self.logs, derivation.digest) as (path, log):
+            self.reporter.emit("build-started", name=derivation.name, log=path, remote=True)
             outcome = self.executor.run(asked, log, self.cancel)
         self._count(outcome)
         self.reporter.emit(
@@ -122,7 +118,7 @@ class Elsewhere:
                     f"{derivation.name} ended well, but left nothing in output {output!r} that "
                     "other machines can send: they leave FIFOs, sockets and devices out silently",
                     drv=str(derivation.digest),
-                    log=str(path),
+                    log=path,
                     node=outcome.node or None,
                 )
         where = f"ran on {outcome.node}" if outcome.node else "remembered by the remote server"
@@ -132,7 +128,7 @@ class Elsewhere:
             outputs=outcome.outputs,
             isolation=Isolation.REMOTE,
             duration_ms=outcome.duration_ms,
-            log=path.name,
+            log=log_name(path),
             name=derivation.name,
             unenforced=UNENFORCED,
             notes=(where, *outcome.notes),

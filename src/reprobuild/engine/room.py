@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import shlex
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +15,7 @@ from reprobuild.core.graph import Graph
 from reprobuild.engine.loans import placed
 from reprobuild.engine.realize import Realizer, Wishes
 from reprobuild.engine.resolve import input_content
+from reprobuild.engine.workplace import work_directory
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import BuildRequest
 
@@ -57,7 +56,7 @@ def room(
         for entry in node.inputs
     }
     builder = realizer.builder
-    workdir = kept or _made_in(builder.work)
+    workdir = kept or work_directory(builder.work, "shell")
     try:
         request = builder.request(node, inputs, workdir, partial(placed, builder.content))
         env = {**request.env, "REPROBUILD_COMMAND": shlex.join(node.argv), "TERM": terminal}
@@ -67,22 +66,6 @@ def room(
     finally:
         if kept is None:
             builder.executor.discard(workdir)
-
-
-def _made_in(place: Path) -> Path:
-    """A work directory in the store; raises E-STORE-WRITE."""
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="shell-", dir=place))
-    except OSError as error:
-        raise ReprobuildError(
-            "E-STORE-WRITE",
-            f"cannot make a work directory: {error.strerror} ({place})",
-            hint="a sandbox needs a place in the store: mend the permissions, make room, or name "
-            "a store of your own with --store DIR",
-            path=str(place),
-            errno=errno.errorcode.get(error.errno or 0, "unknown"),
-        ) from error
 
 
 def interactive_shell(request: BuildRequest) -> Sequence[str]:

@@ -129,7 +129,7 @@ def symlink(target: bytes, path: str | bytes | Path, *, dir_fd: int | None = Non
     os.utime(path, ns=(EPOCH_NS, EPOCH_NS), dir_fd=dir_fd, follow_symlinks=False)
 
 
-def link(source: Path, path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
+def link(source: str, path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
     """link(2)."""
     os.link(source, path, dst_dir_fd=dir_fd, follow_symlinks=False)
 

@@ -163,7 +163,7 @@ class _Sweep:
         name, duration = "", 0
         try:
             data = read_file(entry.path)
-            record = parse_record(data, action, entry.name, Path(entry.path))
+            record = parse_record(data, action, entry.name, entry.path)
             name, duration = record.name, record.duration_ms
         except (OSError, ReprobuildError):
             pass  # damaged: it goes all the same, and made nothing that can be costed

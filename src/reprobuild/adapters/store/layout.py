@@ -79,13 +79,21 @@ class Layout:
         """A derivation document's file."""
         return f"{self.drvs}{hex_digest[:2]}/{hex_digest}"
 
-    def chosen(self, hex_digest: str) -> Path:
+    def chosen(self, hex_digest: str) -> str:
         """The memo of a derivation."""
-        return self.directory("chosen") / hex_digest[:2] / hex_digest
+        return f"{self.root}/chosen/{hex_digest[:2]}/{hex_digest}"
 
-    def records(self, action_hex: str) -> Path:
+    def records(self, action_hex: str) -> str:
         """The directory of an action's records."""
-        return self.directory("records") / action_hex
+        return f"{self.root}/records/{action_hex}"
+
+    def record(self, action_hex: str, hex_digest: str) -> str:
+        """A record's file."""
+        return f"{self.records(action_hex)}/{hex_digest}"
+
+    def lock(self, name: str) -> str:
+        """A lock's file."""
+        return f"{self.root}/locks/{name}"
 
     def directory(self, name: str) -> Path:
         """One of `DIRECTORIES`."""

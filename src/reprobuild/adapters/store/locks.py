@@ -35,9 +35,9 @@ def _open(path: str | Path) -> int:
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: str) -> Iterator[None]:
     """Holds the lock named by `path`, alone; its file is gone when nobody holds it."""
-    with durable.writing(path.parent, "a lock"):
+    with durable.writing(os.path.dirname(path), "a lock"):
         fd = _acquire(path)
     try:
         yield
@@ -49,7 +49,7 @@ def exclusive(path: Path) -> Iterator[None]:
             os.close(fd)
 
 
-def _acquire(path: Path) -> int:
+def _acquire(path: str) -> int:
     while True:
         fd = _open(path)
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from reprobuild.adapters.store.faults import damaged, missing
 from reprobuild.adapters.store.layout import QUARANTINE, Layout
@@ -68,7 +67,7 @@ def mark(layout: Layout, roots: Roots, ignored: Collection[str] = ()) -> Live:
         _disagreeing(layout, live, action)
     for aside in listing(str(layout.directory(QUARANTINE))):
         for entry in listing(aside.path):
-            record = _read_record(Path(entry.path), aside.name, entry.name)
+            record = _read_record(entry.path, aside.name, entry.name)
             _outputs(layout, live, record)
             _disagreeing(layout, live, aside.name, [record])
     return live
@@ -87,7 +86,7 @@ def mark_record(
     layout: Layout, live: Live, action: str, name: str, base: Live | None = None
 ) -> Record:
     """Adds a record, its log and its output trees; what `base` has is not added again."""
-    record = _read_record(layout.records(action) / name, action, name)
+    record = _read_record(layout.record(action, name), action, name)
     live.records.add((action, name))
     _outputs(layout, live, record, base)
     return record
@@ -99,7 +98,7 @@ def _outputs(layout: Layout, live: Live, record: Record, base: Live | None = Non
     mark_trees(layout, live, [tree.hex for tree in record.outputs.values()], base)
 
 
-def _read_record(path: Path, action: str, name: str) -> Record:
+def _read_record(path: str, action: str, name: str) -> Record:
     data = read(path, "record", name)
     if data is None:
         raise missing("record", name)
@@ -108,7 +107,7 @@ def _read_record(path: Path, action: str, name: str) -> Record:
 
 def _disagreeing(layout: Layout, live: Live, action: str, aside: Sequence[Record] = ()) -> None:
     """Adds the records of an action that say something else than live ones, and than `aside`."""
-    names = [entry.name for entry in listing(str(layout.records(action)))]
+    names = [entry.name for entry in listing(layout.records(action))]
     if len(names) < 2 and not aside:
         return
     kept = list(aside)
@@ -116,7 +115,7 @@ def _disagreeing(layout: Layout, live: Live, action: str, aside: Sequence[Record
     for name in names:
         alive = (action, name) in live.records
         try:
-            record = _read_record(layout.records(action) / name, action, name)
+            record = _read_record(layout.record(action, name), action, name)
         except ReprobuildError:
             if alive:
                 raise
@@ -144,7 +143,7 @@ def mark_drvs(layout: Layout, live: Live, wanted: Iterable[str], base: Live | No
         if name in live.drvs or (base is not None and name in base.drvs):
             continue
         live.drvs.add(name)
-        path = Path(layout.drv(name))
+        path = layout.drv(name)
         data = read(path, "derivation", name)
         if data is None:
             if name in roots:
@@ -181,7 +180,7 @@ def mark_trees(layout: Layout, live: Live, wanted: Iterable[str], base: Live | N
 
 
 def _read_tree(layout: Layout, name: str) -> list[node.Row]:
-    path = Path(layout.tree(name))
+    path = layout.tree(name)
     data = read(path, "tree", name)
     if data is None:
         raise missing("tree", name)

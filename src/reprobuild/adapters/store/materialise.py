@@ -209,7 +209,7 @@ class Materialiser:
     @staticmethod
     def _try_link(source: int, path: str, directory: int, name: bytes) -> bool:
         try:
-            durable.link(Path(path), name, dir_fd=directory)
+            durable.link(path, name, dir_fd=directory)
         except OSError as error:
             if error.errno not in _CANNOT_LINK:
                 raise

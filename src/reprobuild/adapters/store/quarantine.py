@@ -71,11 +71,10 @@ class Quarantine:
         return found
 
     def _results(self, action: str) -> Iterator[Result]:
-        places = ((self._layout.records(action), False), (self._home / action, True))
+        places = ((self._layout.records(action), False), (str(self._home / action), True))
         for directory, set_aside in places:
-            for entry in listing(str(directory)):
-                path = Path(entry.path)
-                record = parse_record(read_file(path), action, entry.name, path)
+            for entry in listing(directory):
+                record = parse_record(read_file(entry.path), action, entry.name, entry.path)
                 yield Result(entry.name, record, set_aside)
 
     # -- decisions -----------------------------------------------------------------------------
@@ -95,7 +94,7 @@ class Quarantine:
             durable.sync_directory(self._layout.root)
             durable.ensure_directory(self._home / action)
             durable.sync_directory(self._home)
-            self._move(self._layout.records(action), self._home / action, found.name)
+            self._move(Path(self._layout.records(action)), self._home / action, found.name)
             return found
 
     def restore(self, name: str) -> Result:
@@ -104,7 +103,7 @@ class Quarantine:
             action, found = self._find(name, set_aside=True)
             durable.ensure_directory(self._layout.records(action))
             self._forget(action, found)
-            self._move(self._home / action, self._layout.records(action), found.name)
+            self._move(self._home / action, Path(self._layout.records(action)), found.name)
             return found
 
     def forget(self, name: str) -> Result:

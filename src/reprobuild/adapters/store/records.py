@@ -5,11 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.faults import damaged, missing
-from reprobuild.adapters.store.paths import sharded
 from reprobuild.adapters.store.reading import read_file
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.trees import Trees
@@ -17,6 +15,10 @@ from reprobuild.core.derivation import DERIVATION_DOMAIN, FIXED_DOMAIN
 from reprobuild.core.digest import Digest, tagged
 from reprobuild.core.record import RECORD_DOMAIN, Record
 from reprobuild.errors import ReprobuildError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Records:
@@ -41,7 +43,7 @@ class Records:
         return tuple(record for record in found if record is not None)
 
     def _load(self, action_hex: str, name: str) -> Record | None:
-        path = self._layout.records(action_hex) / name
+        path = self._layout.record(action_hex, name)
         data = read(path, "record", name)
         return None if data is None else parse_record(data, action_hex, name, path)
 
@@ -64,15 +66,16 @@ class Records:
 
     def _write_all(self, records: Sequence[Record]) -> None:
         """Bytes first, then names, then what the names stand in."""
-        pending: list[tuple[str, Path]] = []
+        pending: list[tuple[str, str]] = []
         directories: set[str] = set()
         try:
             for record in records:
                 directory = self._layout.records(record.action.hex)
                 durable.ensure_directory(directory)
-                directories |= {str(directory), str(directory.parent)}
+                directories |= {directory, f"{self._home}/records"}
                 temporary = self._staging.temporary()
-                pending.append((temporary, directory / record.digest.hex))
+                target = self._layout.record(record.action.hex, record.digest.hex)
+                pending.append((temporary, target))
                 fd = durable.create(temporary)
                 try:
                     durable.write(fd, record.encode())
@@ -98,15 +101,14 @@ class Records:
 
     def has(self, reference: tuple[str, str]) -> bool:
         """Whether there is a record of that action and digest."""
-        action, name = reference
-        return os.path.exists(self._layout.records(action) / name)
+        return os.path.exists(self._layout.record(*reference))
 
     # -- the memo ------------------------------------------------------------------------------
 
     def chosen(self, drv: Digest) -> Record | None:
         """The record last chosen for a derivation; None when there is no usable memo."""
         try:
-            text = read_file(sharded(self._home, "chosen", drv.hex), 200)
+            text = read_file(self._layout.chosen(drv.hex), 200)
         except (FileNotFoundError, NotADirectoryError):
             return None
         reference = parse_reference(text)
@@ -124,7 +126,7 @@ class Records:
         except OSError:
             pass  # absent or damaged: written anew
         with durable.writing(self._layout.root, "a note of the chosen record"):
-            durable.ensure_directory(target.parent)
+            durable.ensure_directory(os.path.dirname(target))
             temporary = self._staging.temporary()
             fd = durable.create(temporary)
             try:
@@ -167,7 +169,7 @@ class Records:
     def _name(self, new: Sequence[tuple[str, str]]) -> None:
         durable.sync_paths([temporary for temporary, _ in new], self._staging.root_fd)
         for shard in sorted({target[: target.rindex("/")] for _, target in new}):
-            durable.ensure_directory(Path(shard))
+            durable.ensure_directory(shard)
         for temporary, target in new:
             if not durable.rename_new(temporary, target):
                 durable.unlink(temporary)
@@ -188,14 +190,14 @@ class Records:
 
     def derivation(self, drv: Digest) -> bytes | None:
         """A stored document, verified."""
-        path = Path(self._layout.drv(drv.hex))
+        path = self._layout.drv(drv.hex)
         data = read(path, "derivation", drv.hex)
         if data is not None and not is_derivation(drv, data):
             raise damaged("derivation", drv.hex, path, "its content has another digest")
         return data
 
 
-def read(path: Path, kind: str, hex_digest: str) -> bytes | None:
+def read(path: str | Path, kind: str, hex_digest: str) -> bytes | None:
     """A document's bytes, or None when it is not there."""
     try:
         return read_file(path)
@@ -214,7 +216,7 @@ def is_derivation(drv: Digest, data: bytes) -> bool:
     return tagged(domain, data) == drv
 
 
-def parse_record(data: bytes, action_hex: str, name: str, path: Path) -> Record:
+def parse_record(data: bytes, action_hex: str, name: str, path: str) -> Record:
     """The verified record of a file; raises E-STORE-DAMAGED."""
     if tagged(RECORD_DOMAIN, data).hex != name:
         raise damaged("record", name, path, "its content has another digest")

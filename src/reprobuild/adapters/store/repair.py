@@ -130,8 +130,7 @@ class _Repair:
     ) -> bool:
         if (action, entry.name) not in good:
             return False
-        path = Path(entry.path)
-        record = parse_record(read_file(path), action, entry.name, path)
+        record = parse_record(read_file(entry.path), action, entry.name, entry.path)
         if all(tree.hex in self._whole for tree in record.outputs.values()):
             return True
         if good is self._known.records:

@@ -148,7 +148,7 @@ def size_of(layout: Layout, live: Live) -> int:
     paths += [layout.blob(raw[:32].hex(), len(raw) > 32) for raw in live.blobs]
     paths += [layout.drv(name) for name in live.drvs]
     paths += [f"{layout.root}/logs/{name}" for name in live.logs]
-    paths += [str(layout.records(action) / name) for action, name in live.records]
+    paths += [layout.record(action, name) for action, name in live.records]
     home = f"{layout.root}/materialised/"
     made = [home + raw.hex() for raw in live.trees]
     made += [home + raw[:32].hex() + (".x" if len(raw) > 32 else ".f") for raw in live.blobs]

@@ -256,7 +256,7 @@ class LocalStore:
         """Exclusive among all threads and processes; dies with its owner."""
         from reprobuild.adapters.store import locks
 
-        return locks.exclusive(self._layout.directory("locks") / f"action-{action.hex}")
+        return locks.exclusive(self._layout.lock(f"action-{action.hex}"))
 
     def lease(self) -> AbstractContextManager[None]:
         """Shared: while it is held nothing is collected. Raises E-STORE-LOCKS (lockcheck.py)."""

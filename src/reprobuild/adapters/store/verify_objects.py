@@ -90,7 +90,6 @@ class Objects:
             self._record(f"{directory}/{name}", os.path.basename(directory), name, good)
 
     def _record(self, path: str, action: str, name: str, good: set[tuple[str, str]]) -> None:
-        from pathlib import Path
 
         from reprobuild.adapters.store.records import parse_record
         from reprobuild.errors import ReprobuildError
@@ -101,7 +100,7 @@ class Objects:
             return
         report.records += 1
         try:
-            record = parse_record(data, action, name, Path(path))
+            record = parse_record(data, action, name, path)
         except ReprobuildError as error:
             reason = str(error.facts.get("reason", error.message))
             report.say("damaged", f"record {name}", path, reason)
