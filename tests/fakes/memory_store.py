@@ -1,7 +1,7 @@
 """`MemoryStore`: ports.ContentStore and ports.Catalog over dicts, for tests of what uses a store.
 
-It keeps the store's promises (content is checked, references must be here, records do not
-dangle), with everything durable at once. `materialise` writes to a directory of its own.
+It keeps the store's promises: content is checked, references must be here, records do not dangle,
+and speak only of what has passed a barrier. `materialise` writes to a directory of its own.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class MemoryStore:
         self.chosen: dict[Digest, Record] = {}
         self.root_documents: dict[str, bytes] = {}
         self.barriers = 0
+        self._loose: set[Digest] = set()
+        """Trees that came since the last barrier: the real store could lose them yet."""
 
     # -- ContentStore --------------------------------------------------------------------------
 
@@ -109,6 +111,7 @@ class MemoryStore:
                 if not here:
                     raise _missing("object", entry.digest)  # type: ignore[union-attr]
         self.trees.update(nodes)
+        self._loose |= set(nodes)
 
     def capture(self, directory: Path, *, limit: int = 2**62) -> Digest:
         """As the port says."""
@@ -137,6 +140,7 @@ class MemoryStore:
                 raise ReprobuildError("E-OUTPUT-SPECIAL", f"{path!r} is special", path=str(path))
         tree = Tree.of(entries)
         self.trees[tree.digest] = tree
+        self._loose.add(tree.digest)
         return tree.digest, left
 
     def materialise(self, tree: Digest) -> Path:
@@ -186,6 +190,7 @@ class MemoryStore:
     def barrier(self) -> None:
         """As the port says; counted in `barriers`."""
         self.barriers += 1
+        self._loose.clear()
 
     # -- Catalog -------------------------------------------------------------------------------
 
@@ -211,6 +216,7 @@ class MemoryStore:
         for tree in record.outputs.values():
             if tree not in self.trees:
                 raise _missing("tree", tree)
+            assert tree not in self._loose, f"{record.name} is recorded before its content is safe"
         self.recorded.setdefault(record.action, {})[record.digest] = record
 
     def add_records(self, records: Sequence[Record]) -> None:

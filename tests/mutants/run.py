@@ -70,6 +70,7 @@ def mutants(files: list[Path] | None = None) -> Iterator[Mutant]:
 def package_copy() -> Iterator[Path]:
     """A copy of the package's source, to be changed at will."""
     with tempfile.TemporaryDirectory(prefix="reprobuild-mutant-") as scratch:
+        Path(scratch).chmod(0o755)  # tests that become another user import from it, too
         copy = Path(scratch, "src")
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg*"))
         yield copy
