@@ -5,14 +5,14 @@ The engine is told these at start (by app/); adapters implement them; neither im
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 if TYPE_CHECKING:  # who only makes a layer, or hashes, waits for none of these
-    from reprobuild.core.derivation import FixedOutput, Hints, Isolation
+    from reprobuild.core.derivation import FixedOutput, Hints, InputContent, Isolation
     from reprobuild.core.digest import Digest
     from reprobuild.core.encoding import Value
     from reprobuild.core.record import Record
@@ -113,6 +113,14 @@ class ContentStore(ContentReader, Protocol):
 
         For who uses it in a place that nothing leaves, and asks the loan before it believes in
         what came of that.
+        """
+        ...
+
+    def changed(self, inputs: Iterable[InputContent]) -> Sequence[InputContent]:
+        """Those of some inputs that were shown to builds and have not stayed what they should be.
+
+        What is not among them was sound all the time until now: times of change cannot be set
+        back. Costs a look at every inode.
         """
         ...
 

@@ -6,17 +6,19 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
-from fakes.world import FakeExecutor, compile_, step
+from fakes.world import FakeExecutor, compile_, glue, step
+from reprobuild.adapters.store.dirstack import remove_tree
 from reprobuild.adapters.store.made import MadeCheck
 from reprobuild.adapters.store.store import LocalStore
-from reprobuild.core.derivation import Derivation
+from reprobuild.core.derivation import Derivation, InputContent
 from reprobuild.core.digest import Digest
+from reprobuild.engine.realize import Realized
 from reprobuild.ports import BuildOutcome, BuildRequest, Wish
 from support.events import Recorder
 from support.localworld import realize, text_source
@@ -319,3 +321,117 @@ def test_what_cannot_be_made_again_is_said(spoilt: _Spoilt) -> None:
         assert file.digest.hex in error.message  # type: ignore[union-attr]
         assert executor.ran == ["over"]
         assert store.realized(over.digest) is None
+
+
+# -- what changes after it was looked at -----------------------------------------------------------
+
+
+def _run(spoilt: _Spoilt, store: LocalStore, *more: Derivation, executor: FakeExecutor) -> Realized:
+    return realize(
+        store, [spoilt.source, spoilt.over(), *more], spoilt.notes, executor=executor, jobs=1
+    )
+
+
+@pytest.mark.parametrize("restored", [False, True])
+@pytest.mark.parametrize("made_here", [False, True])
+def test_what_changes_after_the_look_is_not_recorded(
+    tmp_path: Path, made_here: bool, restored: bool
+) -> None:
+    """Also where this process made the directory; and where the old file is put back, it has
+    another time of change, so that its bytes are read, which are right."""
+    spoilt = _Spoilt(tmp_path)
+    if made_here:
+        remove_tree(str(spoilt.made))
+    over, later = spoilt.over(), step("later", spoilt.over(), spoilt.source)
+
+    def change(request: BuildRequest, out: Path, log: BinaryIO) -> str | None:
+        aside = tmp_path / "aside"
+        if restored:
+            spoilt.made.chmod(0o755)
+            (spoilt.made / "file").rename(aside)
+            aside.rename(spoilt.made / "file")
+            spoilt.made.chmod(0o555)
+            os.utime(spoilt.made, (1, 1))
+        else:
+            spoilt.damage()
+        return compile_(request, out, log)
+
+    executor = FakeExecutor(behaviour={"later": change})
+    with LocalStore.open(spoilt.place) as store:
+        if restored:
+            _run(spoilt, store, later, executor=executor)
+        else:
+            error = refused(
+                "E-STORE-DAMAGED", lambda: _run(spoilt, store, later, executor=executor)
+            )
+            assert spoilt.tree.short in error.message
+            assert store.realized(later.digest) is None
+            done = _run(spoilt, store, later, executor=FakeExecutor())
+            path = store.materialise(done.chosen[later.digest].outputs["out"])
+            assert b"worse" not in (path / "file").read_bytes()
+        assert store.realized(over.digest) is not None
+        assert store.verify().problems == []
+
+
+def test_a_failure_over_what_changed_after_the_look_is_tried_again(spoilt: _Spoilt) -> None:
+    later = step("later", spoilt.over(), spoilt.source)
+    tried: list[str] = []
+
+    def fail(request: BuildRequest, out: Path, log: BinaryIO) -> str | None:
+        tried.append("later")
+        if len(tried) == 1:
+            spoilt.damage()
+            return "exit"
+        return compile_(request, out, log)
+
+    with LocalStore.open(spoilt.place) as store:
+        done = _run(spoilt, store, later, executor=FakeExecutor(behaviour={"later": fail}))
+        path = store.materialise(done.chosen[later.digest].outputs["out"])
+        assert b"worse" not in (path / "file").read_bytes()
+    assert len(tried) == 2
+
+
+def test_a_contradiction_over_what_changed_is_none(spoilt: _Spoilt) -> None:
+    over = spoilt.over()
+
+    def change(request: BuildRequest, out: Path, log: BinaryIO) -> str | None:
+        spoilt.damage()
+        return compile_(request, out, log)
+
+    with LocalStore.open(spoilt.place) as store:
+        first = _run(spoilt, store, executor=FakeExecutor()).chosen[over.digest]
+    with LocalStore.open(spoilt.place) as store:
+        store.materialise(spoilt.tree)  # looked at
+        executor = FakeExecutor(behaviour={"over": change})
+        error = refused(
+            "E-STORE-DAMAGED",
+            lambda: realize(
+                store,
+                [spoilt.source, over],
+                spoilt.notes,
+                executor=executor,
+                check=frozenset([over.digest]),
+            ),
+        )
+        assert spoilt.tree.short in error.message
+        assert store.records(first.action) == (first,)
+
+
+def test_looking_takes_its_share_of_the_time(spoilt: _Spoilt) -> None:
+    """A look at a large directory is not repeated for every few quick builds."""
+    looks: list[int] = []
+    steps = [step(f"s{n}", spoilt.source, word=str(n)) for n in range(30)]
+    with LocalStore.open(spoilt.place) as store:
+        real = store.changed
+
+        def slow(inputs: Iterable[InputContent]) -> Sequence[InputContent]:
+            looks.append(1)
+            time.sleep(0.1)
+            return real(inputs)
+
+        store.changed = slow  # type: ignore[method-assign]
+        whole = glue("whole", *steps)
+        realize(store, [spoilt.source, *steps, whole], spoilt.notes, executor=FakeExecutor(
+            seconds=0.05))  # fmt: skip
+        assert store.realized(whole.digest) is not None
+    assert len(looks) <= 3

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from reprobuild.adapters.store import durable, taking
+from reprobuild.adapters.store.glance import Glance
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.adapters.store.verify_report import Problem
 from reprobuild.core.derivation import Derivation, Input
@@ -27,7 +28,17 @@ from reprobuild.core.encoding import encode
 from reprobuild.core.record import Record
 from reprobuild.core.tree import Directory, Symlink, Tree
 from reprobuild.errors import ReprobuildError
-from support.stores import blob_path, flip, overwrite, put, refused, tree_of, tree_path
+from support.stores import (
+    blob_path,
+    flip,
+    keep,
+    overwrite,
+    put,
+    recorded,
+    refused,
+    tree_of,
+    tree_path,
+)
 
 
 @pytest.fixture
@@ -794,6 +805,32 @@ def test_a_memo_may_be_lost(store: LocalStore) -> None:
     overwrite(drv, b"")
     assert store.realized(Digest(drv.name)) is None
     assert store.verify().problems == []
+
+
+def test_a_memo_speaks_of_its_derivation_alone(store: LocalStore) -> None:
+    """One that lies under another name is damage; one of an older release says nothing."""
+    one, other = (recorded(store, name, tree_of(store, name)) for name in ("one", "other"))
+    keep(store, "root", one, other)
+    memos = [store.path / "chosen" / r.drv.hex[:2] / r.drv.hex for r in (one, other)]
+    texts = [memo.read_bytes() for memo in memos]
+    for memo, text in zip(memos, reversed(texts), strict=True):
+        overwrite(memo, text)
+    glance = Glance.into(str(store.path))
+    assert glance is not None
+    for record, text in ((one, texts[0]), (other, texts[1])):
+        assert store.realized(record.drv) is None
+        assert not glance.has_realized(record.drv.hex)
+        assert record.drv.hex.encode() in text
+    assert sorted(p.kind for p in store.verify().problems) == ["damaged", "damaged"]
+    assert len(store.repair().memos) == 2
+    assert store.verify().problems == []
+    store.choose(one.drv, one)
+    assert store.realized(one.drv) == one and glance.has_realized(one.drv.hex)
+    overwrite(memos[0], b"/".join(texts[0].split(b"/")[:2]) + b"\n")
+    assert store.realized(one.drv) is None
+    assert store.verify().problems == []
+    store.gc()
+    assert not memos[0].exists()
 
 
 def test_space_is_asked_for(store: LocalStore) -> None:

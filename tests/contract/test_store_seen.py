@@ -210,11 +210,11 @@ def test_what_is_younger_than_the_clock_s_tick_waits(
 
 def test_seconds_are_settled_later(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_700_000_001 * 10**9
-    assert not seen._settled(now - 10**9, now)
-    assert not seen._settled(now - 10**7 - 1, now)
-    assert seen._settled(now - 10**9 + 1, now)
-    assert seen._settled(now - 3 * 10**9, now)
-    assert not seen._settled(now + 10**12 + 1, now)
+    assert not seen.settled(now - 10**9, now)
+    assert not seen.settled(now - 10**7 - 1, now)
+    assert seen.settled(now - 10**9 + 1, now)
+    assert seen.settled(now - 3 * 10**9, now)
+    assert not seen.settled(now + 10**12 + 1, now)
 
 
 # -- the files ---------------------------------------------------------------------------------

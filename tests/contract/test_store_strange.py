@@ -110,6 +110,8 @@ def test_in_a_documents_place(
     glance = Glance.into(str(store.path))
     assert glance is not None
     assert not glance.has_realized(record.drv.hex)
+    assert store.realized(record.drv) is None
+    store.choose(record.drv, record)  # as well as it can
     mark = store.path / "format"
     mark.unlink()
     make(mark)

@@ -13,11 +13,12 @@ import tempfile
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from reprobuild.core.derivation import InputContent
 from reprobuild.core.digest import Digest
 from reprobuild.core.record import Record
 from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree
@@ -54,6 +55,7 @@ class MemoryStore:
         self.chosen: dict[Digest, Record] = {}
         self.root_documents: dict[str, bytes] = {}
         self.barriers = 0
+        self.spoilt: set[Digest] = set()
         self._loose: set[Digest] = set()
         """Trees that came since the last barrier: the real store could lose them yet."""
 
@@ -163,6 +165,10 @@ class MemoryStore:
     def lend(self, tree: Digest) -> Loan:
         """As the port says: sound from the first moment."""
         return SoundLoan(self.materialise(tree))
+
+    def changed(self, inputs: Iterable[InputContent]) -> Sequence[InputContent]:
+        """As the port says: nobody can change them, unless a test says so in `spoilt`."""
+        return [found for found in inputs if found.digest in self.spoilt]
 
     def _place(self) -> Path:
         if self._home is None:

@@ -95,6 +95,7 @@ def realize(
     seconds: float = 0.0,
     executor: FakeExecutor | None = None,
     reporter: Reporter | None = None,
+    check: frozenset[Digest] = frozenset(),
 ) -> Realized:
     """Realizes the last derivation under a lease and writes its root, as the command does."""
     cancel = threading.Event()
@@ -120,7 +121,7 @@ def realize(
     limits = Limits(jobs=jobs, cores=jobs, memory=8 * 2**30)
     with store.lease():
         done = realizer.realize(
-            graph_of(derivations), [derivations[-1].digest], wish(limits=limits)
+            graph_of(derivations), [derivations[-1].digest], wish(limits=limits, check=check)
         )
         kept = {d: done.chosen.get(d) or store.realized(d) for d in [x.digest for x in derivations]}
         records = [r for r in kept.values() if r is not None]

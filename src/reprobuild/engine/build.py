@@ -153,6 +153,8 @@ class Builder:
                 if not outcome.reason and not lacking:
                     over()
                     outputs = self._capture(derivation, outcome, log)
+            if not outputs and not self.cancel.is_set():
+                loans.require_unchanged(derivation.name)
             keep = self.keep_failed and outcome.reason != "interrupted" and not outputs
             kept = set_aside(workdir) if keep else None
             if outcome.reason:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from reprobuild.core.derivation import InputContent
 from reprobuild.core.digest import Digest
 from reprobuild.core.tree import File, Tree
 from reprobuild.errors import ReprobuildError
@@ -67,6 +68,10 @@ class CancellableContent:
     def lend(self, tree: Digest) -> Loan:
         """As `ContentStore.lend`."""
         return self._go_on().lend(tree)
+
+    def changed(self, inputs: Iterable[InputContent]) -> Sequence[InputContent]:
+        """As `ContentStore.changed`; never refused, since it is asked for before recording."""
+        return self._content.changed(inputs)
 
     def barrier(self) -> None:
         """As `ContentStore.barrier`; never refused, since it only makes durable what is there."""

@@ -8,6 +8,10 @@ trip for each takes as long as they do. The lock on an action is held until its 
 other process makes it in between, and a run does not end before all it made is on record. A crash
 loses at most what was on its way, and what it loses was quick to make.
 
+What the builds of a batch were shown is looked at once more before they are recorded (`_look`): a
+run may take hours, and somebody may change a directory that was looked at when it began. Of a large
+directory such a look takes a while, so quick builds wait until `SHARE` times as long has passed.
+
 Recipes are stored before the records that name them, and by the same thread: the first builds run
 meanwhile.
 """
@@ -15,13 +19,16 @@ meanwhile.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from reprobuild.core.derivation import InputContent
 from reprobuild.core.digest import Digest
 from reprobuild.core.record import Record
+from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Catalog, ContentStore
 
 MOST = 256
@@ -37,16 +44,21 @@ QUICK_MS = 1000
 """What took no longer than that is quick: losing it to a crash costs little."""
 
 
+SHARE = 20
+"""Looking at inputs may take a twentieth of the time, where builds are quick."""
+
+
 @dataclass(frozen=True, slots=True)
 class Made:
     """A build to record: `new` unless its record stands already. `held` is closed when it does,
-    or cannot; `after` is called when it does."""
+    or cannot; `after` is called when it does; `shown` is what the build was shown of the store."""
 
     drv: Digest
     record: Record
     new: bool
     held: ExitStack
     after: Callable[[], None]
+    shown: frozenset[InputContent] = frozenset()
 
 
 class Committer:
@@ -70,7 +82,11 @@ class Committer:
         """For who records. Told of the first build, of what ends the wait for more, and of nothing
         else: to be woken costs more than to take a build from a list."""
         self._hurry = False
+        self._urgent = False
+        """Whether a look at inputs is not to be waited for: something long, or the end."""
         self._closing = False
+        self._rested = 0.0
+        """When (monotonic seconds) looking has taken its share again."""
         self._over = False
         self._pool = ThreadPoolExecutor(1, "commit")
         self._work: Future[None] | None = None
@@ -97,7 +113,7 @@ class Committer:
     def hurry(self) -> None:
         """Says that no more is coming soon: what waits is not kept for others any longer."""
         with self._lock:
-            self._hurry = bool(self._waiting)
+            self._hurry = self._urgent = bool(self._waiting)
             self._some.notify_all()
 
     def put(self, made: Made) -> None:
@@ -116,9 +132,11 @@ class Committer:
 
     def _take(self, made: Made) -> None:
         self._waiting.append(made)
-        hurries = made.record.duration_ms > QUICK_MS or len(self._waiting) >= MANY
-        if len(self._waiting) == 1 or (hurries and not self._hurry):
+        urgent = made.record.duration_ms > QUICK_MS or len(self._waiting) >= MOST
+        hurries = urgent or len(self._waiting) >= MANY
+        if len(self._waiting) == 1 or (hurries and not self._hurry) or (urgent > self._urgent):
             self._hurry = self._hurry or hurries
+            self._urgent = self._urgent or urgent
             self._some.notify_all()
 
     def _run(self) -> None:
@@ -144,16 +162,44 @@ class Committer:
         with self._lock:
             self._some.wait_for(lambda: self._waiting or self._closing)
             self._some.wait_for(lambda: self._hurry or self._closing, GATHER)
-            batch, self._waiting, self._hurry = self._waiting, [], False
+            rest = self._rested - time.monotonic()
+            if rest > 0:
+                self._some.wait_for(lambda: self._urgent or self._closing, rest)
+            batch, self._waiting = self._waiting, []
+            self._hurry = self._urgent = False
             self._room.notify_all()
         return batch
 
+    def _look(self, batch: list[Made]) -> None:
+        begun = time.monotonic()
+        shown = frozenset[InputContent]().union(*[made.shown for made in batch])
+        if not shown:
+            return
+        require_unchanged(self._content, shown)
+        now = time.monotonic()
+        self._rested = now + SHARE * (now - begun)
+
     def _record(self, batch: list[Made]) -> None:
+        self._look(batch)
         self._content.barrier()
         self._catalog.add_records([made.record for made in batch if made.new])
         for made in batch:
             self._catalog.choose(made.drv, made.record)
             made.after()
+
+
+def require_unchanged(content: ContentStore, shown: Iterable[InputContent]) -> None:
+    """Raises E-STORE-DAMAGED when something that builds were shown is not what it should be."""
+    changed = content.changed(shown)
+    if changed:
+        names = ", ".join(sorted(found.digest.short for found in changed))
+        raise ReprobuildError(
+            "E-STORE-DAMAGED",
+            f"somebody changed what builds were shown of the store ({names}) while they ran; "
+            "nothing that came of it is on record",
+            hint="run it again: what was changed is made again",
+            changed=sorted(found.digest.hex for found in changed),
+        )
 
 
 def _release(batch: list[Made]) -> None:

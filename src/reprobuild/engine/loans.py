@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -39,10 +39,12 @@ class Loans:
         self._content = content
         self._cancel = cancel
         self._lent: dict[Digest, Loan] = {}
+        self._shown: set[InputContent] = set()
         self._looking = False
 
     def path(self, found: InputContent) -> Path:
         """Where an input lies; a file is one inode to look at, and not lent."""
+        self._shown.add(found)
         if found.is_file:
             return placed(self._content, found)
         loan = self._lent[found.digest] = self._content.lend(found.digest)
@@ -70,6 +72,7 @@ class Loans:
         except Exception:
             if not self._cancel.is_set():
                 self._settle(name)
+                self.require_unchanged(name)
             raise
         self._settle(name)
 
@@ -83,12 +86,25 @@ class Loans:
         for tree in spoilt:
             self._content.materialise(tree)
         if spoilt:
-            raise SpoiltError(
-                "E-STORE-DAMAGED",
-                f"{name} was shown a directory of the store that somebody had changed "
-                f"({', '.join(tree.short for tree in spoilt)}); it has been made again",
-                hint="run it again",
-            )
+            raise _spoilt(name, spoilt)
+
+    def require_unchanged(self, name: str) -> None:
+        """For who is about to report a failure: raises as `settled` does where an input changed
+        after it had been looked at. (Before a result is recorded, commit.py looks.)"""
+        changed = self._content.changed(list(self._shown))
+        for found in changed:
+            placed(self._content, found)
+        if changed:
+            raise _spoilt(name, [found.digest for found in changed])
+
+
+def _spoilt(name: str, trees: Iterable[Digest]) -> SpoiltError:
+    return SpoiltError(
+        "E-STORE-DAMAGED",
+        f"{name} was shown a directory of the store that somebody had changed "
+        f"({', '.join(tree.short for tree in trees)}); it has been made again",
+        hint="run it again",
+    )
 
 
 def _look(loans: list[Loan]) -> None:

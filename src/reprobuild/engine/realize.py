@@ -14,14 +14,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from reprobuild.core.derivation import Derivation, InputContent, Isolation
+from reprobuild.core.derivation import SANDBOX, Derivation, InputContent, Isolation
 from reprobuild.core.digest import Digest
 from reprobuild.core.encoding import Value
 from reprobuild.core.graph import Graph, documents
 from reprobuild.core.past import Past
 from reprobuild.core.record import Record
 from reprobuild.engine.build import Builder
-from reprobuild.engine.commit import Committer, Made
+from reprobuild.engine.commit import Committer, Made, require_unchanged
+from reprobuild.engine.contradiction import contradicting, disagreeing
 from reprobuild.engine.failures import failure_of, was_killed
 from reprobuild.engine.history import (
     History,
@@ -188,11 +189,6 @@ def _took(past: Past | None) -> int:
     return past.duration_ms if past is not None else 0
 
 
-def _where(record: Record) -> str | None:
-    """Where a record says that it was made, if not here."""
-    return "; ".join(record.notes) if record.isolation is Isolation.REMOTE else None
-
-
 @dataclass(slots=True)
 class _Run:
     realizer: Realizer
@@ -325,7 +321,9 @@ class _Run:
             if note:
                 record = replace(record, notes=(note, *record.notes))
             record = replace(record, isolation=self._grade(derivation, record.isolation))
-            record = self._keep(derivation, record, checked, held)
+            local = away is None and derivation.builder == SANDBOX
+            shown = frozenset(inputs.values()) if local else frozenset[InputContent]()
+            record = self._keep(derivation, record, checked, held, shown)
         how = "fetched" if derivation.fixed is not None else "shared" if cached else "built"
         self._choose(drv, record, how)
         self._emit("finished", derivation, how=how, duration_ms=record.duration_ms)
@@ -381,25 +379,16 @@ class _Run:
         ]
         different = {tuple(sorted((n, t.hex) for n, t in r.outputs.items())) for r in records}
         if len(different) > 1:
-            raise ReprobuildError(
-                "E-NOT-REPRODUCIBLE",
-                f"{records[0].name} is on record with {len(different)} different results",
-                action=str(action),
-                trees=sorted({str(t) for r in records for t in r.outputs.values()}),
-                verdict=self._verdict(records),
-                hint="`reprobuild realize --check` builds it once more; `reprobuild store "
-                "quarantine` shows what is kept, and takes one out of use",
-            )
+            raise disagreeing(action, records, self.realizer.judge)
         return records[0] if records else None
 
-    def _verdict(self, records: Sequence[Record]) -> list[str]:
-        """What the first record and the first that is different differ in."""
-        first = records[0]
-        other = next(r for r in records if dict(r.outputs) != dict(first.outputs))
-        return self.realizer.judge(first, other)
-
     def _keep(
-        self, derivation: Derivation, record: Record, checked: bool, held: ExitStack
+        self,
+        derivation: Derivation,
+        record: Record,
+        checked: bool,
+        held: ExitStack,
+        shown: frozenset[InputContent],
     ) -> Record:
         """Hands a build over to be recorded, with what is `held` until then; returns the record
         that stands for it.
@@ -412,20 +401,11 @@ class _Run:
         before = [r for r in catalog.records(record.action) if usable(content, r, record.isolation)]
         other = next((r for r in before if dict(r.outputs) != dict(record.outputs)), None)
         if other is not None:
+            require_unchanged(content, shown)
             self.commits.ready()
             content.barrier()
             catalog.add_record(record)
-            raise ReprobuildError(
-                "E-NOT-REPRODUCIBLE",
-                f"{derivation.name} came out differently from what is on record",
-                action=str(record.action),
-                drv=str(record.drv),
-                first=sorted(str(t) for t in other.outputs.values()),
-                second=sorted(str(t) for t in record.outputs.values()),
-                first_ran=_where(other),
-                second_ran=_where(record),
-                verdict=self.realizer.judge(other, record),
-            )
+            raise contradicting(derivation.name, other, record, self.realizer.judge)
         if checked:
             with self._mutex:
                 self.result.checked += 1
@@ -437,7 +417,7 @@ class _Run:
                 self.realizer.shared.offer(standing)
 
         self.commits.put(
-            Made(derivation.digest, standing, confirmed is None, held.pop_all(), offer)
+            Made(derivation.digest, standing, confirmed is None, held.pop_all(), offer, shown)
         )
         return standing
 

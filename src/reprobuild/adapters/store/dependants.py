@@ -13,7 +13,7 @@ from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.info import files
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.reading import read_file
-from reprobuild.adapters.store.records import parse_reference
+from reprobuild.adapters.store.records import parse_memo
 from reprobuild.core.encoding import decode
 from reprobuild.errors import ReprobuildError
 
@@ -26,7 +26,7 @@ def forget_dependants(layout: Layout, actions: set[str], drvs: set[str]) -> None
     doubtful = set(drvs)
     for name, path in memos.items():
         try:
-            reference = parse_reference(read_file(path))
+            reference = parse_memo(read_file(path), name)
         except FileNotFoundError:
             continue
         if reference is not None and reference[0] in actions:

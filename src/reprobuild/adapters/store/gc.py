@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from reprobuild.adapters.store.info import Kind, files
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.mark import Live, mark
 from reprobuild.adapters.store.reading import read_file
-from reprobuild.adapters.store.records import parse_record, parse_reference
+from reprobuild.adapters.store.records import parse_memo, parse_record
 from reprobuild.adapters.store.retention import (
     Policy,
     allocated,
@@ -61,6 +62,8 @@ class Collection:
     """Why no more became free, where that is less than was asked for."""
     left: list[str] = field(default_factory=list)
     """What could not be removed, because it belongs to another account."""
+    strange: list[str] = field(default_factory=list)
+    """What lies among the store's things and is none of them: nothing is done to it."""
 
     @property
     def bytes(self) -> int:
@@ -72,6 +75,21 @@ class Collection:
         """The time that the removed records' builds took."""
         return sum(record.duration_ms for record in self.records)
 
+
+_SWEPT = (
+    *("blobs", "trees", "drvs", "records", "chosen", "logs", "tmp", "locks", "materialised"),
+    *("build", "runtime"),
+)
+"""Directories that things are removed from."""
+
+_NOT_OURS = (
+    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EBUSY),
+    errno.ENXIO,
+)
+"""Refusals that say what lies there, and nothing of the disk: not the store's, or a mount."""
+
+_LONG_NAME = 200
+"""Bytes of a name that leave room for more."""
 
 ALL = Policy()
 """Everything that no root keeps goes."""
@@ -129,10 +147,12 @@ class _Sweep:
         self._layout = layout
         self._live = live
         self._result = Collection(dry_run)
+        self._linked: set[str] = set()
         self._fd = os.open(layout.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def run(self) -> Collection:
         try:
+            self._links()
             self._materialised()
             self._records()
             self._drvs()
@@ -141,18 +161,49 @@ class _Sweep:
             self._leftovers()
         finally:
             os.close(self._fd)
+        self._result.left.sort()
+        self._result.strange = sorted(set(self._result.strange))
         return self._result
+
+    def _links(self) -> None:
+        """Directories of the store that are links: what they lead to is not gone into."""
+        self._linked = {name for name in _SWEPT if os.path.islink(f"{self._root}/{name}")}
+        self._result.strange += [f"{self._root}/{name}" for name in sorted(self._linked)]
+
+    def _listing(self, home: str) -> list[os.DirEntry[str]]:
+        return [] if home in self._linked else listing(f"{self._root}/{home}")
+
+    def _objects(self, home: str) -> list[os.DirEntry[str]]:
+        """The files of shards that have an object's name; what else lies there is strange."""
+        found: list[os.DirEntry[str]] = []
+        for shard in self._listing(home):
+            if len(shard.name) != 2 or not shard.is_dir(follow_symlinks=False):
+                self._result.strange.append(shard.path)
+                continue
+            for entry in listing(shard.path):
+                if _is_hex(entry.name.removesuffix(".x")) and entry.is_file(follow_symlinks=False):
+                    found.append(entry)
+                else:
+                    self._result.strange.append(entry.path)
+        return found
 
     # -- the steps -----------------------------------------------------------------------------
 
     def _records(self) -> None:
         doomed: list[str] = []
-        for action in listing(f"{self._root}/records"):
+        for action in self._listing("records"):
+            if not _is_hex(action.name) or not action.is_dir(follow_symlinks=False):
+                self._result.strange.append(action.path)
+                continue
             for entry in listing(action.path):
-                if (action.name, entry.name) not in self._live.records:
+                if not _is_hex(entry.name) or not entry.is_file(follow_symlinks=False):
+                    self._result.strange.append(entry.path)
+                elif (action.name, entry.name) not in self._live.records:
                     doomed.append(entry.path)
                     self._note_record(action.name, entry)
-        memos = [e.path for e in files(f"{self._root}/chosen") if not self._chosen_stays(e)]
+        memos: list[str] = []
+        if "chosen" not in self._linked:
+            memos = [e.path for e in files(f"{self._root}/chosen") if not self._chosen_stays(e)]
         self._remove("memos", memos)  # before what they name
         self._remove("records", doomed)
         if not self._result.dry_run:
@@ -171,25 +222,24 @@ class _Sweep:
 
     def _chosen_stays(self, entry: os.DirEntry[str]) -> bool:
         try:
-            reference = parse_reference(read_file(entry.path))
+            reference = parse_memo(read_file(entry.path), entry.name)
         except OSError:
             return False
         return reference in self._live.records
 
     def _drvs(self) -> None:
         live = self._live.drvs
-        home = f"{self._root}/drvs"
-        self._remove("drvs", [e.path for e in files(home) if e.name not in live])
+        self._remove("drvs", [e.path for e in self._objects("drvs") if e.name not in live])
 
     def _trees(self) -> None:
-        paths = {e.name: e.path for e in files(f"{self._root}/trees")}
+        paths = {e.name: e.path for e in self._objects("trees")}
         doomed = {name: path for name, path in paths.items() if not self._live.has_tree(name)}
         for level in from_the_top(doomed):
             self._remove("trees", [doomed[name] for name in level])
 
     def _blobs(self) -> None:
-        home = f"{self._root}/blobs"
-        self._remove("blobs", [e.path for e in files(home) if not self._live.has_blob(e.name)])
+        found = self._objects("blobs")
+        self._remove("blobs", [e.path for e in found if not self._live.has_blob(e.name)])
         if not self._result.dry_run:
             temporary = self._layout.directory("tmp") / f"seen-{os.getpid()}-{os.urandom(4).hex()}"
             with suppress(OSError):  # a full disk may refuse: it is a memo
@@ -198,7 +248,7 @@ class _Sweep:
     def _materialised(self) -> None:
         home = f"{self._root}/materialised"
         removed = 0
-        for entry in listing(home):
+        for entry in self._listing("materialised"):
             hex_digest, _, suffix = entry.name.partition(".")
             if entry.name.startswith("."):
                 if self._session_lives(entry.name[1:].rsplit("-", 1)[0]):
@@ -208,77 +258,125 @@ class _Sweep:
                     continue
             elif self._live.has_tree(hex_digest):
                 continue
-            self._count("materialised", entry.path, shared=True)
-            if not self._result.dry_run:
-                removed += 1
-                self._remove_materialised(home, entry)
+            removed += not self._result.dry_run
+            self._clear("materialised", entry.path, _renamed, shared=True)
         if removed:
             durable.sync_paths([home], self._fd)
 
-    def _remove_materialised(self, home: str, entry: os.DirEntry[str]) -> None:
-        if entry.name.startswith("."):
-            self._remove_any(entry.path)
-            return
-        # Renamed first: one that is half gone must not be taken for whole after a crash.
-        dead = f"{home}/.dead-{entry.name}"
-        if os.path.lexists(dead):  # another account's, who has not collected since
-            dead = f"{home}/.dead-{os.urandom(4).hex()}-{entry.name}"
-        durable.rename(entry.path, dead)
-        self._remove_any(dead)
-
-    def _remove_any(self, path: str) -> None:
-        if not remove_any(path):
-            self._result.left.append(path)
-
     def _leftovers(self) -> None:
-        for session in listing(os.path.join(self._root, "tmp")):
-            if not self._session_lives(session.name):
-                self._count("tmp", session.path)
-                if not self._result.dry_run:
-                    self._remove_any(session.path)
-        for work in listing(f"{self._root}/build"):
+        for session in self._listing("tmp"):
+            if not session.is_dir(follow_symlinks=False) and not session.is_file(
+                follow_symlinks=False
+            ):
+                self._result.strange.append(session.path)
+            elif not self._session_lives(session.name):
+                self._clear("tmp", session.path)
+        for work in self._listing("build"):
             # Nothing is built now, so their owners are dead; `failed-…` was kept on request.
             if work.name.startswith(("build-", "shell-")):
-                self._count("build", work.path)
-                if not self._result.dry_run:
-                    self._remove_any(work.path)
-        for shared in listing(f"{self._root}/runtime"):
+                self._directory("build", work)
+        for shared in self._listing("runtime"):
             if shared.name != ETC_NAME:  # of another version, which makes it again
-                self._count("runtime", shared.path)
-                if not self._result.dry_run:
-                    self._remove_any(shared.path)
-        logs = listing(f"{self._root}/logs")
+                self._directory("runtime", shared)
+        logs = self._listing("logs")
         self._remove("logs", [e.path for e in logs if e.name not in self._live.logs])
-        for lock in listing(f"{self._root}/locks"):
+        for lock in self._listing("locks"):
             if lock.name.startswith("action-") and not self._result.dry_run:
                 locks.remove_unheld(Path(lock.path))
 
     # -- helpers -------------------------------------------------------------------------------
 
     def _session_lives(self, name: str) -> bool:
-        path = Path(self._root) / "tmp" / name
-        if not path.is_dir():
+        path = f"{self._root}/tmp/{name}"
+        try:
+            if "tmp" in self._linked or not stat.S_ISDIR(os.lstat(path).st_mode):
+                return False
+            fd = dirlock.try_directory(path)
+        except FileNotFoundError:
             return False
-        fd = dirlock.try_directory(path)
+        except OSError as error:
+            if error.errno not in _NOT_OURS:
+                raise
+            return False  # nobody can have locked it; who removes it will see
         if fd is None:
-            return path.exists()
+            return os.path.lexists(path)
         os.close(fd)
         return False
+
+    def _directory(self, kind: str, entry: os.DirEntry[str]) -> None:
+        """Removes a directory of ours; what only has such a name is strange."""
+        if entry.is_dir(follow_symlinks=False):
+            self._clear(kind, entry.path)
+        else:
+            self._result.strange.append(entry.path)
+
+    def _clear(
+        self,
+        kind: str,
+        path: str,
+        before: Callable[[str], str] | None = None,
+        *,
+        shared: bool = False,
+    ) -> None:
+        """Removes whatever lies at `path`, under the name that `before` gives it."""
+        size = allocated(path, shared=shared)
+        if not self._result.dry_run:
+            try:
+                path = before(path) if before is not None else path
+                if not remove_any(path):
+                    self._result.left.append(path)
+                    return
+            except OSError as error:
+                if error.errno not in _NOT_OURS:
+                    raise
+                self._result.strange.append(path)
+                return
+        self._add(kind, size)
 
     def _remove(self, kind: str, paths: list[str]) -> None:
         directories: set[str] = set()
         for path in paths:
-            self._count(kind, path)
+            try:
+                if stat.S_ISDIR(os.lstat(path).st_mode):
+                    self._result.strange.append(path)
+                    continue
+            except FileNotFoundError:
+                continue
+            size = allocated(path)
             if not self._result.dry_run:
-                with suppress(IsADirectoryError):  # not the store's; verification names it
-                    durable.unlink(path)
+                durable.unlink(path)
                 directories.add(os.path.dirname(path))
+            self._add(kind, size)
         durable.sync_paths(sorted(directories), self._fd)
 
-    def _count(self, kind: str, path: str, *, shared: bool = False) -> None:
+    def _add(self, kind: str, size: int) -> None:
         before = self._result.kinds.get(kind, Kind(0, 0))
-        size = allocated(path, shared=shared)
         self._result.kinds[kind] = Kind(before.count + 1, before.bytes + size)
+
+
+def _renamed(path: str) -> str:
+    """What was materialised, under a dead name: one that is half gone must not be taken for whole
+    after a crash."""
+    home, name = os.path.split(path)
+    if name.startswith("."):
+        return path
+    dead = f"{home}/.dead-{name}"
+    if os.path.lexists(dead):  # another account's, who has not collected since
+        dead = dead_name(home, name)
+    elif len(os.fsencode(name)) > _LONG_NAME:
+        dead = dead_name(home, "")
+    durable.rename(path, dead)
+    return dead
+
+
+def dead_name(home: str, name: str) -> str:
+    """A free name for what is being removed; that of the thing is part of it, where it is short."""
+    rest = f"-{name}" if 0 < len(os.fsencode(name)) <= _LONG_NAME else ""
+    return f"{home}/.dead-{os.urandom(6).hex()}{rest}"
+
+
+def _is_hex(name: str) -> bool:
+    return len(name) == 64 and not name.strip("0123456789abcdef")
 
 
 def _remove_if_empty(directory: str) -> None:

@@ -49,8 +49,9 @@ class Glance:
         text = _start_of(paths.sharded(self._root, "chosen", hex_digest))
         if text is None:
             return False
-        action, _, record = text.decode("ascii", "replace").removesuffix("\n").partition("/")
-        if len(action) != len(hex_digest) or len(record) != len(hex_digest):
+        action, _, rest = text.decode("ascii", "replace").partition("/")
+        record, _, drv = rest.partition("/")
+        if drv != f"{hex_digest}\n" or not len(action) == len(record) == len(hex_digest):
             return False
         return os.path.isfile(f"{self._root}/records/{action}/{record}")
 

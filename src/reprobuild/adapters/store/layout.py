@@ -5,7 +5,7 @@ blobs/ab/<hex>[.x]            file content; ".x" is the executable one
 trees/ab/<hex>                directory nodes (core/tree.py)
 drvs/ab/<hex>                 derivation documents
 records/<action>/<record>     records
-chosen/ab/<drv>               "<action>/<record>\\n": a memo
+chosen/ab/<drv>               "<action>/<record>/<drv>\\n": a memo
 roots/<name>                  what collection keeps
 logs/  tmp/  locks/
 materialised/<tree>[.f|.x]    trees (and single blobs) as directories and files, a cache

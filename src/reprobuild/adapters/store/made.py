@@ -23,6 +23,7 @@ from reprobuild.adapters.store import durable
 from reprobuild.adapters.store.dirstack import DIRECTORY, DirStack, MovedError
 from reprobuild.adapters.store.hashing import content_problem
 from reprobuild.adapters.store.reading import read_file
+from reprobuild.adapters.store.seen import settled
 from reprobuild.adapters.store.staging import Staging
 from reprobuild.adapters.store.trees import Trees
 from reprobuild.core.digest import Digest
@@ -43,6 +44,8 @@ class MadeCheck:
         self._staging = staging
         self._trees = trees
         self._home = staging.layout.directory("cache") / "made"
+        self._seen: dict[str, bytes] = {}
+        """Fingerprints of what this process looked at or made, by name."""
 
     def sound(self, path: Path, entry: Directory | File) -> bool:
         """Whether `path` holds exactly `entry`; remembers the answer by fingerprint.
@@ -51,7 +54,8 @@ class MadeCheck:
         """
         try:
             before, newest = _fingerprint(path)
-            if self._remembered(path.name) == before:
+            if before in (self._seen.get(path.name), self._remembered(path.name)):
+                self._seen[path.name] = before
                 return True
             if isinstance(entry, Directory):
                 self._tree(path, entry.digest)
@@ -62,9 +66,16 @@ class MadeCheck:
             return False
         if after != before:
             return False
+        if settled(newest, time.time_ns()):
+            self._seen[path.name] = before
         if newest + _SETTLED_NS < time.time_ns():
             self._remember(path.name, before)
         return True
+
+    def note(self, path: Path) -> None:
+        """Takes what this process has just made as it is."""
+        with suppress(OSError):
+            self._seen[path.name], _ = _fingerprint(path)
 
     def _tree(self, path: Path, digest: Digest) -> None:
         inodes: set[int] = set()

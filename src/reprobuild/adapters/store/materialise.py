@@ -61,6 +61,7 @@ class Materialiser:
             except BaseException:
                 discard(building)
                 raise
+        self._check.note(final)
         self._sound.add(final.name)
         return final
 
@@ -98,8 +99,25 @@ class Materialiser:
                 raise
             finally:
                 os.close(home)
+        self._check.note(final)
         self._sound.add(final.name)
         return final
+
+    def changed(self, digest: Digest, *, is_file: bool, executable: bool) -> bool:
+        """Whether what this process has shown is not there as it should be; it is put away then."""
+        if not is_file:
+            return not self._still(self.home / digest.hex, Directory(digest))
+        final = self.home / (digest.hex + (".x" if executable else ".f"))
+        try:
+            size = os.lstat(final).st_size  # another than the blob's has another digest, too
+        except OSError:
+            return True
+        return not self._still(final, File(digest, size, executable))
+
+    def _still(self, final: Path, entry: Directory | File) -> bool:
+        with self._checking:
+            self._sound.discard(final.name)
+        return self._usable(final, entry)
 
     def _usable(self, final: Path, entry: Directory | File) -> bool:
         """Whether `final` is there and sound; what is there and is not is removed."""

@@ -109,9 +109,9 @@ class Records:
         """The record last chosen for a derivation; None when there is no usable memo."""
         try:
             text = read_file(self._layout.chosen(drv.hex), 200)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        reference = parse_reference(text)
+        except OSError:
+            return None  # whatever lies there: it is no memo
+        reference = parse_memo(text, drv.hex)
         if reference is None:
             return None
         return self._load(*reference)
@@ -119,7 +119,8 @@ class Records:
     def choose(self, drv: Digest, record: Record) -> None:
         """Remembers a choice. A memo that is lost only costs a look-up, so it is not synced."""
         target = self._layout.chosen(drv.hex)
-        data = f"{record.action.hex}/{tagged(RECORD_DOMAIN, record.encode()).hex}\n".encode()
+        name = tagged(RECORD_DOMAIN, record.encode()).hex
+        data = f"{record.action.hex}/{name}/{drv.hex}\n".encode()
         try:
             if read_file(target) == data:
                 return
@@ -135,6 +136,8 @@ class Records:
                 finally:
                     os.close(fd)
                 durable.rename(temporary, target)
+            except IsADirectoryError:
+                durable.forget(temporary)  # a stranger's, which `verify` names
             except OSError:
                 durable.forget(temporary)
                 raise
@@ -229,10 +232,17 @@ def parse_record(data: bytes, action_hex: str, name: str, path: str) -> Record:
     return record
 
 
+def parse_memo(text: bytes, drv_hex: str) -> tuple[str, str] | None:
+    """(action, record) out of the bytes of the memo of a derivation; None for what is none of it:
+    also one that lay under another name, and one of a release that did not say whose it is."""
+    reference, _, drv = text.removesuffix(b"\n").rpartition(b"/")
+    return parse_reference(reference) if drv == drv_hex.encode() else None
+
+
 def parse_reference(text: bytes) -> tuple[str, str] | None:
-    """(action, record) out of a memo's bytes."""
+    """(action, record) out of `<action>/<record>`."""
     try:
-        action, _, record = text.decode("ascii").removesuffix("\n").partition("/")
+        action, _, record = text.decode("ascii").partition("/")
         return Digest.parse(action).hex, Digest.parse(record).hex
     except (UnicodeDecodeError, ReprobuildError):
         return None

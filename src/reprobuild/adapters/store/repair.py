@@ -21,7 +21,7 @@ from reprobuild.adapters.store.info import files
 from reprobuild.adapters.store.layout import QUARANTINE, Layout
 from reprobuild.adapters.store.names import root_name
 from reprobuild.adapters.store.reading import read_file
-from reprobuild.adapters.store.records import parse_record, parse_reference
+from reprobuild.adapters.store.records import parse_memo, parse_record
 from reprobuild.adapters.store.repaired import Repaired
 from reprobuild.adapters.store.restore import Restorer
 from reprobuild.adapters.store.roots import MEMO_ROOT, Keep, parse_keep, with_keep
@@ -241,7 +241,7 @@ def _files(directory: str) -> list[os.DirEntry[str]]:
 
 def _names(entry: os.DirEntry[str], records: set[tuple[str, str]]) -> bool:
     try:
-        return parse_reference(read_file(entry.path)) in records
+        return parse_memo(read_file(entry.path), entry.name) in records
     except OSError:
         return False
 

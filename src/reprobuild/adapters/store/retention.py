@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from reprobuild.adapters.store.info import files
 from reprobuild.adapters.store.layout import Layout
 from reprobuild.adapters.store.mark import Live, mark_drvs, mark_record, mark_root, mark_trees
 from reprobuild.adapters.store.reading import read_file
-from reprobuild.adapters.store.records import parse_reference
+from reprobuild.adapters.store.records import parse_memo
 from reprobuild.adapters.store.roots import Roots
 from reprobuild.adapters.store.shards import listing
 from reprobuild.errors import ReprobuildError
@@ -95,7 +96,7 @@ def _candidates(layout: Layout, live: Live) -> list[_Candidate]:
     memos: dict[tuple[str, str], list[str]] = {}
     for entry in files(f"{layout.root}/chosen"):
         try:
-            reference = parse_reference(read_file(entry.path))
+            reference = parse_memo(read_file(entry.path), entry.name)
             used = entry.stat(follow_symlinks=False).st_mtime
         except OSError:
             continue
@@ -173,6 +174,7 @@ def held_bytes(layout: Layout) -> int:
 def allocated(path: str, *, shared: bool = False) -> int:
     """Bytes that removing `path` frees: 0 for what is not there.
 
+    That of another account's directory that cannot be looked into is not known and counts as 0.
     Below a directory, and of a file that is `shared`, what has a second link does not count: it
     is counted with its blob.
     """
@@ -183,11 +185,12 @@ def allocated(path: str, *, shared: bool = False) -> int:
     if not stat.S_ISDIR(info.st_mode):
         return 0 if shared and info.st_nlink > 1 else info.st_blocks * 512
     total = 0
-    for _, _, names, fd in os.fwalk(path):
-        total += os.fstat(fd).st_blocks * 512
-        for name in names:
-            info = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            total += info.st_blocks * 512 if info.st_nlink == 1 else 0
+    with suppress(PermissionError):  # another account's, which is for it to remove
+        for _, _, names, fd in os.fwalk(path):
+            total += os.fstat(fd).st_blocks * 512
+            for name in names:
+                info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                total += info.st_blocks * 512 if info.st_nlink == 1 else 0
     return total
 
 

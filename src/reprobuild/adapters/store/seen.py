@@ -69,7 +69,7 @@ class Seen:
 
     def note(self, hex_digest: str, executable: bool, info: os.stat_result) -> None:
         """The blob's file was `info` before and after it was read in whole."""
-        if _settled(info.st_ctime_ns, time.time_ns()):
+        if settled(info.st_ctime_ns, time.time_ns()):
             self._note(hex_digest, _record(hex_digest, executable, info))
 
     def later(self, hex_digest: str, executable: bool, path: str, ctime_ns: int = -1) -> None:
@@ -120,7 +120,7 @@ class Seen:
                 continue
             if ctime_ns not in (-1, info.st_ctime_ns):
                 continue
-            if _settled(info.st_ctime_ns, now):
+            if settled(info.st_ctime_ns, now):
                 self._note(hex_digest, _record(hex_digest, executable, info))
             else:
                 young.append((hex_digest, executable, path, info.st_ctime_ns))
@@ -137,7 +137,8 @@ def _record(hex_digest: str, executable: bool, info: os.stat_result) -> bytes:
     return _RECORD.pack(bytes.fromhex(hex_digest), info.st_dev, info.st_ino, size, ctime)
 
 
-def _settled(ctime_ns: int, now_ns: int) -> bool:
+def settled(ctime_ns: int, now_ns: int) -> bool:
+    """Whether any write from `now_ns` on (nanoseconds since the epoch) moves a ctime."""
     return ctime_ns + (_TICK_NS if ctime_ns % 10**9 else _COARSE_NS) < now_ns
 
 

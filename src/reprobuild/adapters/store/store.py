@@ -16,7 +16,7 @@ from reprobuild.errors import ReprobuildError
 
 TYPE_CHECKING = False  # as typing has it, without importing that or pathlib: who only adds waits
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import BinaryIO
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reprobuild.adapters.store.roots import Roots
     from reprobuild.adapters.store.trees import Trees
     from reprobuild.adapters.store.verify_report import Report
+    from reprobuild.core.derivation import InputContent
     from reprobuild.core.record import Record
     from reprobuild.core.tree import File, Tree
 
@@ -150,6 +151,16 @@ class LocalStore:
     def lend(self, tree: Digest) -> Known | Unseen:
         """The tree as a read-only directory, not verified yet if nothing has done so (lend.py)."""
         return self._lender.lend(tree)
+
+    def changed(self, inputs: Iterable[InputContent]) -> Sequence[InputContent]:
+        """Those of some inputs that were shown and are not what they should be: a look at every
+        inode, and at every byte where that does not say enough. They are put away."""
+        changed = self._materialiser.changed
+        return [
+            found
+            for found in inputs
+            if changed(found.digest, is_file=found.is_file, executable=found.executable)
+        ]
 
     @made_once
     def _lender(self) -> Lender:

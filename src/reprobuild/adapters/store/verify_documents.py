@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reprobuild.adapters.store.layout import QUARANTINE
 from reprobuild.adapters.store.names import root_name
-from reprobuild.adapters.store.records import parse_reference
+from reprobuild.adapters.store.records import parse_memo
 from reprobuild.adapters.store.roots import parse_keep
 from reprobuild.adapters.store.shards import listing, objects, read, shards
 from reprobuild.adapters.store.verify_objects import Objects
@@ -38,7 +38,10 @@ def _chosen(home: str, report: Report, here: Objects) -> None:
     for shard in shards(home, report.say):
         for name, path, fd, info, why in objects(shard, report.say, modes=False):
             data, reason = read(fd, info.st_size, why)
-            reference = None if reason else parse_reference(data)
+            reference = None if reason else parse_memo(data, name)
+            other = data.removesuffix(b"\n").rpartition(b"/")[2].decode("ascii", "replace")
+            if reference is None and parse_memo(data, other) is not None:
+                report.say("damaged", f"memo {name}", path, f"it is that of derivation {other}")
             # A memo that a power failure emptied is as good as none; one that dangles is not.
             if reference is not None and not here.has_record(reference):
                 report.missing(f"record {reference[1]}", path, f"chosen for {name}")
