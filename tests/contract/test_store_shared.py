@@ -199,6 +199,36 @@ def test_two_accounts_share_a_store(shared: Path) -> None:
         assert len(store.roots()) == 5
 
 
+def test_what_a_killed_build_of_another_account_left_is_left_and_named(shared: Path) -> None:
+    """Work directories are private: they can be neither looked into nor removed by others."""
+    place = shared / "store"
+    work = place / "build" / "build-first"
+
+    def killed() -> None:
+        with LocalStore.open(place, create=True):
+            work.mkdir(mode=0o700)
+            (work / "file").write_bytes(b"x" * 10000)
+
+    def collect() -> None:
+        with LocalStore.open(place) as store:
+            put(store, b"rubbish")
+            store.barrier()
+            assert "blobs" in store.gc(dry_run=True).kinds
+            done = store.gc(free=1)
+            assert "blobs" in done.kinds and "build" not in done.kinds
+            assert done.left == [str(work)] and not done.strange
+
+    def collect_own() -> None:
+        with LocalStore.open(place) as store:
+            assert store.gc().kinds["build"].bytes > 10000
+
+    assert as_user(FIRST, killed) == ""
+    assert as_user(SECOND, collect) == ""
+    assert work.exists()
+    assert as_user(FIRST, collect_own) == ""
+    assert not work.exists()
+
+
 def test_one_account_repairs_what_another_wrote(shared: Path) -> None:
     place, notes = shared / "store", shared / "notes"
 

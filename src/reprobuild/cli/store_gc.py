@@ -72,6 +72,7 @@ def _document(collection: Collection) -> dict[str, Any]:
         ],
         "remake_ms": collection.remake_ms,
         "short": collection.short,
+        "strange": collection.strange,
     }
 
 
@@ -90,6 +91,8 @@ def _say(collection: Collection) -> None:
     click.echo(f"{collection.bytes / 2**20:.1f} MiB {free}{cost}")
     for path in collection.left:
         click.echo(f"left to the account that made it: {path}")
+    for path in collection.strange:
+        click.echo(f"not the store's, left alone: {path}")
     if collection.short:
         asked = (collection.asked or 0) / 2**20
         click.echo(f"{asked:.1f} MiB were asked for; no more, because")

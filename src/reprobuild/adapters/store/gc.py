@@ -76,11 +76,8 @@ class Collection:
         return sum(record.duration_ms for record in self.records)
 
 
-_SWEPT = (
-    *("blobs", "trees", "drvs", "records", "chosen", "logs", "tmp", "locks", "materialised"),
-    *("build", "runtime"),
-)
-"""Directories that things are removed from."""
+_SWEPT = ("logs", "tmp", "locks", "materialised", "build", "runtime")
+"""Directories without objects that things are removed from."""
 
 _NOT_OURS = (
     *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EBUSY),
@@ -201,9 +198,7 @@ class _Sweep:
                 elif (action.name, entry.name) not in self._live.records:
                     doomed.append(entry.path)
                     self._note_record(action.name, entry)
-        memos: list[str] = []
-        if "chosen" not in self._linked:
-            memos = [e.path for e in files(f"{self._root}/chosen") if not self._chosen_stays(e)]
+        memos = [e.path for e in files(f"{self._root}/chosen") if not self._chosen_stays(e)]
         self._remove("memos", memos)  # before what they name
         self._remove("records", doomed)
         if not self._result.dry_run:
@@ -287,7 +282,7 @@ class _Sweep:
     # -- helpers -------------------------------------------------------------------------------
 
     def _session_lives(self, name: str) -> bool:
-        path = f"{self._root}/tmp/{name}"
+        path = os.path.join(self._root, "tmp", name)
         try:
             if "tmp" in self._linked or not stat.S_ISDIR(os.lstat(path).st_mode):
                 return False

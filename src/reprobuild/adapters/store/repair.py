@@ -16,7 +16,7 @@ from pathlib import Path
 
 from reprobuild.adapters.store import durable, locks
 from reprobuild.adapters.store.dirstack import remove_any
-from reprobuild.adapters.store.gc import from_the_top
+from reprobuild.adapters.store.gc import dead_name, from_the_top
 from reprobuild.adapters.store.info import files
 from reprobuild.adapters.store.layout import QUARANTINE, Layout
 from reprobuild.adapters.store.names import root_name
@@ -103,7 +103,7 @@ class _Repair:
             if name.startswith("."):
                 continue  # unfinished, and collection's business
             if name in below or (len(name) == 64 and name not in self._whole):
-                dead = f"{home}.dead-{os.urandom(6).hex()}-{name}"
+                dead = dead_name(home.rstrip("/"), name)
                 durable.rename(entry.path, dead)
                 remove_any(dead)  # else collection by its owner does it
                 self._result.materialised.append(name)
@@ -256,4 +256,5 @@ def _is_object(name: str, path: str) -> bool:
         Digest.parse(name)
     except ReprobuildError:
         return False
-    return name[:2] == os.path.basename(os.path.dirname(path)) and not os.path.isdir(path)
+    right = name[:2] == os.path.basename(os.path.dirname(path))
+    return right and os.path.isfile(path) and not os.path.islink(path)
