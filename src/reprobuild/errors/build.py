@@ -21,12 +21,15 @@ CODES = {
         "let it write into the directory that $out names",
     ),
     "E-BUILD-OUTPUT": Code(
-        Exit.BUILD, "a build wrote more than it may", "find in its log what it writes"
+        Exit.BUILD,
+        "a build wrote more than it may",
+        "find in its log what it writes; the limit of 32 GiB is fixed",
     ),
     "E-BUILD-TIMEOUT": Code(
         Exit.BUILD,
         "a build ran or kept silent for too long",
-        "set `timeout` in the step, if it is right to take so long",
+        "set `timeout` in the step, if it is right to take so long; have it write a line now and "
+        "then, if it is silent for long: the limit of half an hour is fixed",
     ),
     "E-DEPENDENCY": Code(
         Exit.BUILD,
@@ -50,7 +53,7 @@ CODES = {
     "E-OUTPUT-SIZE": Code(
         Exit.BUILD,
         "an output is larger than its limit",
-        "raise the step's output limit, or have the build leave less",
+        "have the build leave less, or make it of several steps: the limit of 32 GiB is fixed",
     ),
     "E-OUTPUT-SPECIAL": Code(
         Exit.BUILD,

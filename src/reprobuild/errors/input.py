@@ -18,7 +18,8 @@ CODES = {
     "E-ARCHIVE-LIMIT": Code(
         Exit.INPUT,
         "an archive unpacks to more than is allowed",
-        "if the archive is to be trusted, raise `limit` of the unpack step",
+        "do not use it unless its maker is to be trusted: the limits of unpacking (64 GiB, 300 "
+        "times the archive, 2,000,000 entries) are fixed; a script step may unpack up to 32 GiB",
     ),
     "E-BUNDLE": Code(
         Exit.INPUT,
