@@ -10,8 +10,18 @@ from pathlib import Path
 import pytest
 
 from reprobuild.adapters.store.store import LocalStore
+from reprobuild.core.digest import Digest
 from reprobuild.core.record import Record
-from support.stores import keep, put, recorded, tree_of
+from support.cliin import cli
+from support.stores import (
+    blob_path,
+    keep,
+    put,
+    recorded,
+    refused,
+    tree_of,
+    tree_path,
+)
 
 HEX = "ab" * 32
 
@@ -34,7 +44,8 @@ def record(store: LocalStore) -> Record:
 
 
 def _link(path: Path) -> None:
-    elsewhere = path.parents[1].parent / "elsewhere"
+    store = next(above for above in path.parents if above.name == "store")
+    elsewhere = store.parent / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "build-theirs").mkdir()
     (elsewhere / "build-theirs" / "file").write_text("theirs")
@@ -110,3 +121,91 @@ def test_a_long_name_among_what_was_materialised(
         work()
         kept = [path.name for path in (store.path / "materialised").iterdir()]
         assert kept == [record.outputs["out"].hex]
+
+
+def _in_place(path: Path, make: Callable[[Path], None]) -> None:
+    if path.is_dir():
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    else:
+        path.unlink()
+    make(path)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, _link])
+@pytest.mark.parametrize("kind", ["blob", "tree"])
+def test_repair_goes_on_where_an_object_cannot_get_its_place(
+    store: LocalStore, record: Record, kind: str, make: Callable[[Path], None]
+) -> None:
+    """Nothing goes for its sake: the copy in the cache may be the last."""
+    path = blob_path(store, Digest.of(b"x"))
+    if kind == "tree":
+        path = tree_path(store, record.outputs["out"])
+    _in_place(path, make)
+    other = blob_path(store, Digest.of(b"y"))
+    other.unlink()
+    done = store.repair(jobs=1)
+    assert done.stops == [str(path)]
+    assert done.restored == [f"blob {other.name}"]
+    assert not (done.records or done.roots or done.materialised or done.incomplete or done.trees)
+    assert len([line for line in done.left if str(path) in line]) == 1 and os.path.lexists(path)
+    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    done = store.repair(jobs=1)
+    assert done.restored == [f"{kind} {path.name}"] and not done.stops
+    assert store.verify(jobs=1).problems == []
+
+
+@pytest.mark.parametrize("make", [_file, _link])
+def test_repair_goes_on_where_a_shard_is_something_else(
+    store: LocalStore, record: Record, make: Callable[[Path], None]
+) -> None:
+    shard = blob_path(store, Digest.of(b"x")).parent
+    _in_place(shard, make)
+    done = store.repair(jobs=1)
+    assert done.stops == [str(shard)] and not done.restored
+    assert store.roots() == ["r"]
+    if shard.is_symlink():
+        assert [path.name for path in shard.iterdir()] == ["build-theirs"]
+    shard.unlink()
+    assert store.repair(jobs=1).restored == [f"blob {Digest.of(b'x').hex}"]
+    assert store.verify(jobs=1).problems == []
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, _link])
+@pytest.mark.parametrize("place", ["roots/strange", f"quarantine/{HEX}/{HEX}"])
+@pytest.mark.usefixtures("record")
+def test_what_collection_stops_at_is_named_by_repair(
+    store: LocalStore, place: str, make: Callable[[Path], None]
+) -> None:
+    path = store.path / place
+    path.parent.mkdir(exist_ok=True, parents=True)
+    make(path)
+    refused("E-STORE-DAMAGED", store.gc)
+    assert store.repair(jobs=1).stops == [str(path)]
+    said = cli("--store", str(store.path), "store", "repair")
+    assert said.status == 7 and str(path) in said.out and str(path) in said.err
+    said = cli("--store", str(store.path), "--json", "store", "repair")
+    assert said.status == 7 and said.document["error"]["facts"]["stops"] == [str(path)]
+    assert os.path.lexists(path)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, _file, _link])
+@pytest.mark.parametrize("place", ["records/{h}", "records/{a}/{h}", "quarantine/{h}/{h}"])
+def test_disagreements_among_strangers(
+    store: LocalStore, place: str, make: Callable[[Path], None], record: Record
+) -> None:
+    other = Record(record.action, record.drv, {"out": tree_of(store, "other")}, name="r")
+    store.add_record(other)
+    path = store.path / place.format(a=record.action.hex, h=HEX)
+    path.parent.mkdir(exist_ok=True, parents=True)
+    make(path)
+    if make is _file and place != "records/{h}":
+        refused("E-STORE-DAMAGED", store.quarantine.disagreements)
+        return
+    [found] = store.quarantine.disagreements()
+    assert {result.name for result in found.results} == {record.digest.hex, other.digest.hex}
+    store.quarantine.set_aside(other.digest.hex)
+    [found] = store.quarantine.disagreements()
+    assert found.settled
+    assert os.path.lexists(path)

@@ -44,7 +44,8 @@ def repair(
     """Bring back what is damaged; remove what cannot be, so that the next run makes it again.
 
     Equal content elsewhere in the store is always looked for. Exits 7 when something stays lost
-    that a cache or a rebuild was asked for.
+    that a cache or a rebuild was asked for, and when something that is not the store's lies where
+    only a person can move it away.
     """
     done = app.upkeep.repair([Path(other) for other in others])
     rescued = _rescue(app, done, substituter, rebuild) if substituter or rebuild else None
@@ -54,6 +55,15 @@ def repair(
             "E-STORE-MISSING",
             f"{plural(len(rescued.failed), 'result')} could not be had again",
             lost=[f"{name}: {why}" for name, why in sorted(rescued.failed.items())],
+        )
+    if done.stops:
+        raise ReprobuildError(
+            "E-STORE-DAMAGED",
+            f"{plural(len(done.stops), 'thing')} that the store did not make "
+            f"stand in its way: {', '.join(done.stops[:3])}",
+            hint="move them away, and repair again",
+            stops=done.stops,
+            **done.lists(),
         )
 
 
@@ -98,7 +108,9 @@ def _say(app: App, done: Repaired, rescued: Rescued | None) -> None:
     lost = sorted({record.name or str(record.drv) for record in done.lost})
     again = [*rescued.fetched, *rescued.rebuilt] if rescued is not None else []
     if app.json:
-        if rescued is None or not rescued.failed:  # else the error is the document
+        if not done.stops and (
+            rescued is None or not rescued.failed
+        ):  # else the error is the document
             document = {**lists, "lost": lost, "removed": removed}
             if rescued is not None:
                 document |= {"fetched": rescued.fetched, "rebuilt": rescued.rebuilt}

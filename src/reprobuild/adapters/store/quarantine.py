@@ -15,8 +15,7 @@ from pathlib import Path
 from reprobuild.adapters.store import durable, locks
 from reprobuild.adapters.store.dependants import forget_dependants
 from reprobuild.adapters.store.layout import QUARANTINE, Layout
-from reprobuild.adapters.store.reading import read_file
-from reprobuild.adapters.store.records import parse_record
+from reprobuild.adapters.store.records import parse_record, read
 from reprobuild.adapters.store.roots import MEMO_ROOT, Keep, Roots, parse_keep, with_keep
 from reprobuild.adapters.store.shards import listing
 from reprobuild.core.record import Record
@@ -56,13 +55,14 @@ class Quarantine:
     def disagreements(self) -> list[Disagreement]:
         """All actions with different results, or with one that was set aside, by digest.
 
-        Raises E-STORE-DAMAGED for a record that cannot be read.
+        Raises E-STORE-DAMAGED for a record that cannot be read. What is no record is passed over:
+        verification names it.
         """
         found: list[Disagreement] = []
-        aside = {entry.name for entry in listing(str(self._home))}
-        here = {entry.name for entry in listing(str(self._layout.directory("records")))}
+        aside = _directories(str(self._home))
+        here = _directories(str(self._layout.directory("records")))
         for action in sorted(aside | here):
-            if action not in aside and len(os.listdir(self._layout.records(action))) < 2:
+            if action not in aside and len(listing(self._layout.records(action))) < 2:
                 continue
             results = tuple(self._results(action))
             different = len({_outputs(r.record) for r in results}) > 1
@@ -73,9 +73,15 @@ class Quarantine:
     def _results(self, action: str) -> Iterator[Result]:
         places = ((self._layout.records(action), False), (str(self._home / action), True))
         for directory, set_aside in places:
+            if os.path.islink(directory):
+                continue
             for entry in listing(directory):
-                record = parse_record(read_file(entry.path), action, entry.name, entry.path)
-                yield Result(entry.name, record, set_aside)
+                if not entry.is_file(follow_symlinks=False):
+                    continue
+                data = read(entry.path, "record", entry.name)
+                if data is not None:
+                    record = parse_record(data, action, entry.name, entry.path)
+                    yield Result(entry.name, record, set_aside)
 
     # -- decisions -----------------------------------------------------------------------------
 
@@ -167,6 +173,10 @@ class Quarantine:
         """No short cut leads past the decision."""
         self._roots.forget_answers()
         forget_dependants(self._layout, {action}, {found.record.drv.hex})
+
+
+def _directories(home: str) -> set[str]:
+    return {entry.name for entry in listing(home) if entry.is_dir(follow_symlinks=False)}
 
 
 def _outputs(record: Record) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,7 @@ before the next: a repair that is cut short leaves orphans or damage, never a ne
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 
 from reprobuild.adapters.store import durable, locks
@@ -48,13 +48,28 @@ def repair(layout: Layout, *, jobs: int, others: Sequence[Layout] = ()) -> Repai
         restorer = Restorer(layout, known, others)
         if report.problems:
             restorer.run(report.problems)
-        result = _Repair(layout, known).run(report.problems)
+        result = _Repair(layout, known, restorer.elsewhere).run(report.problems)
         result.restored = sorted(restorer.restored)
+        result.stops = sorted({*restorer.blocked, *_might_keep(layout, report.problems)})
         return result
 
 
+def _might_keep(layout: Layout, problems: Iterable[Problem]) -> list[str]:
+    """What is not the store's and lies where collection looks for what to keep."""
+    homes = tuple(f"{layout.root}/{home}/" for home in ("roots", QUARANTINE))
+    depth = {homes[0]: 1, homes[1]: 2}
+    return [
+        p.path
+        for p in problems
+        for home in homes
+        if p.kind == "misplaced" and p.path.startswith(home)
+        if p.path[len(home) :].count("/") == depth[home] - 1 and os.path.lexists(p.path)
+    ]
+
+
 class _Repair:
-    def __init__(self, layout: Layout, known: Known) -> None:
+    def __init__(self, layout: Layout, known: Known, elsewhere: Set[str]) -> None:
+        self._elsewhere = elsewhere
         self._layout = layout
         self._root = str(layout.root)
         self._known = known
@@ -82,7 +97,7 @@ class _Repair:
         finally:
             os.close(self._fd)
         result = self._result
-        result.left = [str(p) for p in found if self._stays_off(p)]
+        result.left = sorted(str(p) for p in found if self._stays_off(p))
         for names in result.lists().values():
             names.sort()
         return result
@@ -97,7 +112,12 @@ class _Repair:
 
     def _materialised(self, problems: Iterable[Problem]) -> None:
         home = f"{self._root}/materialised/"
-        below = {p.path[len(home) :].split("/")[0] for p in problems if p.path.startswith(home)}
+        below = {
+            p.path[len(home) :].split("/")[0]
+            for p in problems
+            if p.path.startswith(home)
+            and not (p.kind == "missing" and p.object in self._elsewhere)  # perhaps the last copy
+        }
         for entry in listing(home.rstrip("/")):
             name = entry.name
             if name.startswith("."):

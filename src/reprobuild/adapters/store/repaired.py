@@ -31,6 +31,9 @@ class Repaired:
     materialised: list[str] = field(default_factory=list)
     modes: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    stops: list[str] = field(default_factory=list)
+    """Paths of what is left and keeps collection or a repair from its work: nobody but a person
+    can tell what it is."""
     lost: list[Record] = field(default_factory=list)
     """Whole records whose trees are not."""
     cut: dict[str, bytes] = field(default_factory=dict)
@@ -38,7 +41,7 @@ class Repaired:
 
     def lists(self) -> dict[str, list[str]]:
         """What was done, by kind."""
-        names = [name for name in Repaired.__slots__ if name not in ("lost", "cut")]
+        names = [name for name in Repaired.__slots__ if name not in ("lost", "cut", "stops")]
         return {name: getattr(self, name) for name in names}
 
 

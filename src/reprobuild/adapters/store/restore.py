@@ -37,6 +37,10 @@ class Restorer:
         self._staging = Staging(layout)
         self.restored: list[str] = []
         """`blob <key>`, `tree <hex>`."""
+        self.elsewhere: set[str] = set()
+        """Trees that are good where they were found, and cannot be put into their place."""
+        self.blocked: list[str] = []
+        """What is not the store's and lies in the place of what was damaged or missing."""
 
     def run(self, problems: Iterable[Problem]) -> None:
         """Tries for all that is damaged or missing; raises OSError when the disk refuses."""
@@ -45,9 +49,13 @@ class Restorer:
         blobs = {name.removeprefix("blob ") for name in lost if name.startswith("blob ")}
         try:
             self._trees(sorted(trees))
-            self._blobs(blobs | self._needed())
+            blobs |= self._needed()
+            self._blobs(blobs)
         finally:
             self._staging.close()
+        places = [self._layout.tree(name) for name in trees]
+        places += [self._layout.blob(key.removesuffix(".x"), key.endswith(".x")) for key in blobs]
+        self.blocked = sorted({found for place in places if (found := _stranger(place))})
 
     def _needed(self) -> set[str]:
         """Blobs that trees refer to and that are not good here."""
@@ -71,9 +79,11 @@ class Restorer:
                 continue
             for digest, tree in found.items():
                 if digest not in self._known.trees:
-                    self._put(self._layout.tree(digest), tree.encode())
+                    if self._put(self._layout.tree(digest), tree.encode()):
+                        self.restored.append(f"tree {digest}")
+                    else:
+                        self.elsewhere.add(f"tree {digest}")
                     self._known.trees[digest] = tree
-                    self.restored.append(f"tree {digest}")
             children = [
                 entry.digest.hex
                 for tree in found.values()
@@ -120,10 +130,7 @@ class Restorer:
                 places.setdefault(entry.digest.hex, []).append(path)
         for key in sorted(wanted):
             for path in self._candidates(key.removesuffix(".x"), places):
-                size = self._take(path, key)
-                if size is not None:
-                    self._known.blobs[key] = size
-                    self.restored.append(f"blob {key}")
+                if self._take(path, key):
                     break
 
     def _candidates(self, digest: str, places: dict[str, list[str]]) -> Iterator[str]:
@@ -134,8 +141,8 @@ class Restorer:
             yield f"{self._home}/{digest}{suffix}"
         yield from places.get(digest, [])
 
-    def _take(self, path: str, key: str) -> int | None:
-        """Copies a file to a blob's place if it has its content; its size.
+    def _take(self, path: str, key: str) -> bool:
+        """Copies a file to a blob's place if it has its content; whether it has.
 
         Hashed while it is copied: what is hashed is what is kept, whatever becomes of the file.
         """
@@ -143,12 +150,12 @@ class Restorer:
         try:
             source = open(path, "rb", buffering=0, opener=_no_link)  # noqa: SIM115 - closed below
         except OSError:
-            return None
+            return False
         temporary = self._staging.temporary()
         hasher, size = new_hasher(), 0
         with source:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-                return None
+                return False
             fd = durable.create(temporary, 0o555 if key.endswith(".x") else 0o444)
             try:
                 while piece := _read(source):
@@ -161,9 +168,11 @@ class Restorer:
                 os.close(fd)
         if hasher.hexdigest() != digest:
             durable.unlink(temporary)
-            return None
-        self._name(temporary, self._layout.blob(digest, key.endswith(".x")))
-        return size
+            return False
+        if self._name(temporary, self._layout.blob(digest, key.endswith(".x"))):
+            self.restored.append(f"blob {key}")
+        self._known.blobs[key] = size
+        return True
 
     # -- both ----------------------------------------------------------------------------------
 
@@ -187,7 +196,7 @@ class Restorer:
                         if below is not None:
                             stack.append((path, below))
 
-    def _put(self, target: str, data: bytes) -> None:
+    def _put(self, target: str, data: bytes) -> bool:
         temporary = self._staging.temporary()
         fd = durable.create(temporary)
         try:
@@ -195,14 +204,30 @@ class Restorer:
             durable.fsync(fd)
         finally:
             os.close(fd)
-        self._name(temporary, target)
+        return self._name(temporary, target)
 
-    def _name(self, temporary: str, target: str) -> None:
+    def _name(self, temporary: str, target: str) -> bool:
+        """Whether it could get its name: what is not the store's is not replaced for it."""
         shard = Path(target).parent
+        if _stranger(target):
+            durable.unlink(temporary)
+            return False
         durable.ensure_directory(shard)
         durable.rename(temporary, target)
         durable.sync_directory(shard)
         durable.sync_directory(shard.parent)
+        return True
+
+
+def _stranger(target: str) -> str:
+    """What lies in the way of an object's file and is none; empty when nothing does."""
+    for path, kind in ((os.path.dirname(target), stat.S_IFDIR), (target, stat.S_IFREG)):
+        try:
+            if stat.S_IFMT(os.lstat(path).st_mode) != kind:
+                return path
+        except FileNotFoundError:
+            break
+    return ""
 
 
 def _key(entry: File) -> str:

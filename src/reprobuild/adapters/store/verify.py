@@ -68,7 +68,7 @@ def survey(layout: Layout, *, jobs: int) -> tuple[Report, Known]:
     damaged = {problem.object for problem in report.problems if problem.kind == "damaged"}
     report.problems = [
         p
-        for p in report.problems
+        for p in dict.fromkeys(report.problems)  # what is referred to is looked at again
         if (p.kind != "missing" or p.object not in damaged) and not _has_passed(p)
     ]
     report.problems.sort(key=lambda problem: (problem.path, problem.kind, problem.reason))
