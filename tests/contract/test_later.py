@@ -197,3 +197,22 @@ def test_from_many_threads(tmp_path: Path) -> None:
             thread.join()
         assert all(work.exists() for work in works)
     assert not any(tmp_path.iterdir())
+
+
+def test_a_directory_that_somebody_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(path: Path) -> Room:
+        raise FileNotFoundError(2, os.strerror(2), str(path))
+
+    monkeypatch.setattr(os, "statvfs", gone)
+    after = Later()
+    with after.batch():
+        after.remove(tmp_path / "absent")
+        work = made(tmp_path, "a")
+        after.remove(work)
+        assert not work.exists()
+        has(monkeypatch, Room())
+        after.remove(made(tmp_path, "b"))
+        assert (tmp_path / "b").exists()  # the next is asked for again
+    assert not (tmp_path / "b").exists()

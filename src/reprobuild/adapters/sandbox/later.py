@@ -77,7 +77,10 @@ class Later:
     def _has_room(self, directory: Path) -> bool:
         with self._lock:
             if self._asked % _LOOK_EVERY == 0:
-                found = os.statvfs(directory)
+                try:
+                    found = os.statvfs(directory)
+                except OSError:  # somebody removed it: there is nothing to keep
+                    return False
                 inodes = not found.f_files or found.f_favail >= _ROOM_INODES
                 self._room = inodes and found.f_bavail * found.f_frsize >= _ROOM_BYTES
             self._asked += 1

@@ -28,7 +28,8 @@ FEW = 8
 _RENAME_NOREPLACE = 1
 _SYNC_FILE_RANGE_WRITE = 2
 _AT_FDCWD = -100
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_REFUSED = (errno.EACCES, errno.EPERM)
+_OUT_OF_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)
 _NO_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -327,10 +328,14 @@ def forget(path: str | bytes | Path, *, dir_fd: int | None = None) -> None:
 
 def free_bytes(path: str | Path) -> int:
     """Bytes that this user may still write on the file system of `path`; 0 when unknown."""
+    return _free_bytes(path) or 0
+
+
+def _free_bytes(path: str | Path) -> int | None:
     try:
         info = os.statvfs(path)
     except OSError:
-        return 0
+        return None
     return info.f_bavail * info.f_frsize
 
 
@@ -357,7 +362,6 @@ class writing:
 
 def write_error(root: str | Path, what: str, error: OSError) -> ReprobuildError:
     """The E-STORE-WRITE for `error`."""
-    free = free_bytes(root)
     # A name below an open directory says nothing by itself, and a link's target misleads.
     path = error.filename
     path = os.fsdecode(path) if isinstance(path, (str, bytes)) else ""
@@ -375,11 +379,36 @@ def write_error(root: str | Path, what: str, error: OSError) -> ReprobuildError:
             path=path,
             errno=errno.errorcode[error.errno],
         )
+    hint: str | None = None
+    name = errno.errorcode.get(error.errno or 0, "unknown")
+    if error.errno == errno.EROFS:
+        hint = (
+            "the file system is mounted read-only: mount it to be written, or name a store "
+            "elsewhere with --store DIR"
+        )
+    elif error.errno in _OUT_OF_PLACE:
+        hint = (
+            "something of the store is missing, or another thing lies in its place: "
+            "`reprobuild store verify` names what is off, `reprobuild store repair` mends the store"
+        )
+    if hint is not None:
+        return ReprobuildError(
+            "E-STORE-WRITE",
+            f"cannot write {what}: {reason} ({path})",
+            hint=hint,
+            path=path,
+            errno=name,
+        )
+    free = _free_bytes(root)
+    if free is None:
+        return ReprobuildError(
+            "E-STORE-WRITE", f"cannot write {what}: {reason} ({path})", path=path, errno=name
+        )
     return ReprobuildError(
         "E-STORE-WRITE",
         f"cannot write {what}: {reason} ({free // 2**20} MiB free in {root})",
         path=path,
-        errno=errno.errorcode.get(error.errno or 0, "unknown"),
+        errno=name,
         free_bytes=free,
     )
 
