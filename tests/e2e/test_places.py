@@ -70,6 +70,41 @@ def test_an_out_link_replaces_links_alone(demo: Path, tmp_path: Path) -> None:
     assert mine.read_text() == "precious"
 
 
+def test_an_out_link_is_one_link_outside_of_the_store(demo: Path, tmp_path: Path) -> None:
+    flake = demo / "flake-like.toml"
+    flake.write_text(flake.read_text() + '[outputs.both]\ncomponents = ["app", "other"]\n')
+    app = demo / "derivations" / "app.toml"
+    (app.with_name("other.toml")).write_text(app.read_text().replace('to = ""', 'to = "sub"'))
+    assert cli("-C", str(demo), "lock").status == 0
+    link = tmp_path / "result"
+    inside = demo / "store" / "blobs" / "mine"
+    before = sorted(p for p in (demo / "store").rglob("*"))
+    for words, said in (
+        (["both", "--out-link", str(link)], "both.app, both.other"),
+        (["both.app", "both.other", "--out-link", str(link)], "both.app, both.other"),
+        (["demo", "--out-link", ""], "needs a path"),
+        (["demo", "--out-link", str(inside)], "inside the store"),
+        (["demo", "--out-link", str(demo / "store" / "mine")], "inside the store"),
+        (["demo", "--out-link", str(tmp_path / "none" / "link")], "there is no directory"),
+    ):
+        ran = cli("-C", str(demo), "-q", "realize", *words)
+        assert (ran.status, "E-USAGE" in ran.err) == (2, True), ran.err
+        assert said in ran.err
+    assert not link.is_symlink()
+    assert sorted(p for p in (demo / "store").rglob("*")) == before
+    one = ["both.other", "both.other", "--out-link", str(link)]
+    assert cli("-C", str(demo), "-q", "realize", *one).status == 0
+    assert (link / "sub" / "file").read_text() == "hello\n"
+
+
+@pytest.mark.parametrize("deed", ["--set-aside", "--restore", "--forget"])
+@pytest.mark.parametrize("word", ["", "abcde", "blake3:", "no-digest", "0" * 65])
+def test_a_record_is_named_by_its_digest(demo: Path, deed: str, word: str) -> None:
+    ran = cli("-C", str(demo), "store", "quarantine", deed, word)
+    assert (ran.status, "E-USAGE" in ran.err) == (2, True), ran.err
+    assert f"{word!r} names no record: six to 64 hexadecimal digits" in ran.err
+
+
 def test_text_goes_into_a_pipe(demo: Path, fifo: Path) -> None:
     got: list[str] = []
     reader = threading.Thread(target=lambda: got.append(fifo.read_text()), daemon=True)

@@ -44,10 +44,11 @@ def check_replaceable(path: Path, option: str = "") -> None:
 
 
 def check_linkable(path: Path, option: str) -> None:
-    """Raises E-USAGE where something stands that is no symbolic link."""
+    """Raises E-USAGE where something stands that is no symbolic link, or no link can be made."""
     try:
         mode = path.lstat().st_mode
     except OSError:
+        _check_parent(path, option)
         return
     if not stat.S_ISLNK(mode):
         raise ReprobuildError(
@@ -61,6 +62,10 @@ def check_linkable(path: Path, option: str) -> None:
 def check_place(path: Path, option: str) -> None:
     """Raises E-USAGE before anything is begun, where a file could not be written at the end."""
     check_replaceable(path, option)
+    _check_parent(path, option)
+
+
+def _check_parent(path: Path, option: str) -> None:
     if not path.parent.is_dir():
         raise ReprobuildError(
             "E-USAGE",

@@ -86,6 +86,8 @@ class _Realize(click.Command):
 def realize(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
     """Make outputs exist: reuse, fetch, integrate, build."""
     app, names = in_flake(app, installables)
+    if options["out_link"] is not None:
+        _check_link(app, options["out_link"])
     app.watch(*(Path(options[o]) if options[o] else None for o in ("trace", "metrics")))
     plain = not any(options[o] for o in ("dry_run", "check", "from_source", "out_link", "override"))
     grade = options["isolation"] or ("remote" if options["remote"] else None)
@@ -97,8 +99,6 @@ def realize(app: App, /, installables: tuple[str, ...], **options: Any) -> None:
                 document["substituted"] = {"from": {}, "notes": [], "taken": 0}
             click.echo(text(document, as_json=app.json))
             return
-    if options["out_link"]:
-        app.check_link(Path(options["out_link"]), "--out-link")
     document = _realize(app, names, wishes, plain, options)
     app.quiet()
     click.echo(text(document, as_json=app.json))
@@ -136,6 +136,12 @@ def _realize(
         overrides = parse_overrides(app, options["override"])
         graph, targets = evaluate(app, names, overrides)
         located = {name: place for target in targets for name, place in target.located.items()}
+        if options["out_link"] and len(located) > 1:
+            raise ReprobuildError(
+                "E-USAGE",
+                f"--out-link is one link, to one result; asked for are {', '.join(located)}",
+                hint="name one of them, or make a link of each with a call of its own",
+            )
         drvs = [place.drv for place in located.values()]
         required = _required(app, [t.installable.output for t in targets])
         isolation = Isolation(wishes["isolation"]) if wishes["isolation"] else required
@@ -366,6 +372,24 @@ def _dry_run(plan: Any, graph: Any) -> dict[str, Any]:
             for step in plan.steps
         ]
     }
+
+
+def _check_link(app: App, place: str) -> None:
+    """Raises E-USAGE where --out-link names no place for a link, or one that is the store's."""
+    if not place:
+        raise ReprobuildError(
+            "E-USAGE", "--out-link needs a path, and got none", hint="say --out-link result"
+        )
+    path = Path(place)
+    app.check_link(path, "--out-link")
+    store = app.settings.store_path.resolve()
+    if path.parent.resolve().is_relative_to(store):
+        raise ReprobuildError(
+            "E-USAGE",
+            f"--out-link {path}: that is inside the store, which holds nothing but its own",
+            file=str(path),
+            hint=f"name a place outside of {store}",
+        )
 
 
 def _link(app: App, path: Path, answer: Mapping[str, Any]) -> None:

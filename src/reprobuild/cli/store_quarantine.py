@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,6 +30,8 @@ def quarantine(app: App, /, set_aside: str | None, restore: str | None, forget: 
     given = [word for word in (set_aside, restore, forget) if word is not None]
     if len(given) > 1:
         raise ReprobuildError("E-USAGE", "one decision at a time, please")
+    for word in given:
+        _check(word)
     store = app.store.quarantine
     if set_aside is not None:
         store.set_aside(set_aside)
@@ -44,6 +47,17 @@ def quarantine(app: App, /, set_aside: str | None, restore: str | None, forget: 
         _say(document)
     if not documents:
         click.echo("no action has more than one result")
+
+
+def _check(word: str) -> None:
+    """Raises E-USAGE for what is no beginning of a record's digest that may be acted upon."""
+    if not re.fullmatch(r"(blake3:)?[0-9a-f]{6,64}", word, re.IGNORECASE):
+        raise ReprobuildError(
+            "E-USAGE",
+            f"{word!r} names no record: six to 64 hexadecimal digits of its digest do",
+            hint="`reprobuild store quarantine` lists the records",
+            got=word,
+        )
 
 
 def _document(app: App, found: Disagreement) -> dict[str, Any]:
