@@ -32,7 +32,8 @@ class Progress:
         name = str(fields.get("name", ""))
         if event == "plan":
             build, fetch = cast(int, fields["build"]), cast(int, fields["fetch"])
-            self.planned = build + fetch
+            # One command may realize several times; what ended before stays counted.
+            self.planned = max(self.planned, self.done) + build + fetch
             return f"to do: {build} to build, {fetch} to fetch"
         if event == "started":
             self.running[name] = Running(str(fields.get("kind", "")), time.monotonic())
