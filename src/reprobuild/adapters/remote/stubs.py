@@ -8,6 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+from reprobuild.adapters.extras import install_command
 from reprobuild.errors import ReprobuildError
 
 
@@ -62,5 +63,5 @@ def _missing(why: str) -> ReprobuildError:
     return ReprobuildError(
         "E-TOOL-MISSING",
         f"remote execution needs gRPC and the API's messages: {why}",
-        hint="pip install 'reprobuild[remote]'",
+        hint=install_command("remote"),
     )

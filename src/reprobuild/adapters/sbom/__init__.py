@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reprobuild.adapters.extras import install_command
 from reprobuild.core.attachment import CYCLONEDX, SPDX, Attachment
 from reprobuild.core.bill import Bill
 from reprobuild.errors import ReprobuildError
@@ -19,7 +20,7 @@ def documents(bill: Bill) -> list[Attachment]:
         raise ReprobuildError(
             "E-TOOL-MISSING",
             f"the library {error.name} is not installed, which writes SBOMs",
-            hint="install reprobuild[sbom]",
+            hint=install_command("sbom"),
         ) from error
     return [
         Attachment("spdx.json", SPDX, spdx_document(bill)),
