@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import tempfile
 import traceback
@@ -12,12 +13,22 @@ from pathlib import Path
 
 import pytest
 
+from reprobuild.adapters.fetch.download import Downloader
+from reprobuild.adapters.fetch.http import Http
+from reprobuild.adapters.fetch.partial import ensure, exclusive, open_partial
+from reprobuild.adapters.fetch.settings import FetchSettings
+from reprobuild.adapters.fetch.wanted import Place, Wanted
+from reprobuild.adapters.git.transport import fetch, init_bare
+from reprobuild.adapters.git.transport import keep as keep_commits
 from reprobuild.adapters.store.lockcheck import file_system, require_locks
 from reprobuild.adapters.store.store import LocalStore
-from reprobuild.core.digest import Digest
+from reprobuild.core.digest import Digest, GitOid, Sha256
 from reprobuild.core.tree import File
+from reprobuild.ports import NullReporter
+from support.gitkit import Origin, git_daemon
 from support.localworld import realize, small_graph
 from support.stores import flip, keep, put, recorded, refused, tree_of
+from support.webserver import web_server
 
 # -- locks ---------------------------------------------------------------------------------------
 
@@ -227,6 +238,93 @@ def test_what_a_killed_build_of_another_account_left_is_left_and_named(shared: P
     assert work.exists()
     assert as_user(FIRST, collect_own) == ""
     assert not work.exists()
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_another_account_goes_on_with_a_download(shared: Path, mask: int) -> None:
+    """Also where the first was killed: its lock is free, and still has a file."""
+    place = shared / "store"
+    cache = place / "cache" / "partial"
+    wanted = Wanted("thing", Sha256(hashlib.sha256(b"body" * 1000).hexdigest()), 4000)
+
+    def cut() -> None:
+        os.umask(mask)
+        with LocalStore.open(place, create=True):
+            ensure(cache)
+        with open_partial(cache / wanted.sha256.hex) as handle:
+            handle.write(b"body" * 500)
+        with exclusive(cache / f"{wanted.sha256.hex}.lock", FetchSettings(cache)):
+            os.link(cache / f"{wanted.sha256.hex}.lock", cache / "kept")
+        (cache / "kept").rename(cache / f"{wanted.sha256.hex}.lock")
+
+    def obtain(url: str) -> None:
+        os.umask(mask)
+        downloads = Downloader(Http(FetchSettings(cache, attempts=1)))
+        with downloads.obtain(wanted, [Place(url)], NullReporter()) as path:
+            assert path.read_bytes() == b"body" * 1000
+        digest, _ = downloads.obtain_unknown("thing", [Place(url)], NullReporter())
+        assert digest == wanted.sha256
+
+    def finish() -> None:
+        os.umask(mask)
+        downloads = Downloader(Http(FetchSettings(cache, offline=True)))
+        with downloads.obtain(wanted, [], NullReporter()) as path:
+            assert path.read_bytes() == b"body" * 1000
+
+    with web_server() as web:
+        web.put("/thing", b"body" * 1000)
+        assert as_user(FIRST, cut) == ""
+        assert as_user(SECOND, lambda: obtain(f"{web.url}/thing")) == ""
+    assert as_user(FIRST, finish) == ""
+    assert list(cache.iterdir()) == []
+
+
+def test_what_an_older_release_made_private_is_shared_by_its_maker(shared: Path) -> None:
+    cache = shared / "store" / "cache" / "partial"
+
+    def private() -> None:
+        with LocalStore.open(shared / "store", create=True):
+            cache.mkdir(mode=0o700)
+        (cache / "lock").touch(mode=0o600)
+
+    def lock() -> None:
+        ensure(cache)
+        with exclusive(cache / "lock", FetchSettings(cache)):
+            pass
+
+    assert as_user(FIRST, private) == ""
+    assert "Permission denied" in as_user(SECOND, lock)
+    assert as_user(FIRST, lambda: ensure(cache)) == ""
+    assert as_user(SECOND, lock) == ""
+
+
+def test_downloads_are_private_elsewhere(tmp_path: Path) -> None:
+    ensure(tmp_path / "partial")
+    with open_partial(tmp_path / "partial" / "file"):
+        pass
+    assert (tmp_path / "partial").stat().st_mode & 0o7777 == 0o700
+    assert (tmp_path / "partial" / "file").stat().st_mode & 0o7777 == 0o600
+
+
+def test_another_account_goes_on_with_a_cache_repository(shared: Path) -> None:
+    place = shared / "store"
+    origin = Origin.make(shared / "srv" / "origin.git")
+    first = origin.commit({"a": "a\n"}, ref="refs/heads/main")
+    second = origin.commit({"a": "b\n"}, ref="refs/heads/main")
+
+    def use(url: str, oid: GitOid, name: str) -> None:
+        with LocalStore.open(place, create=True):
+            for repository in ("common.git", name):
+                cached = place / "cache" / "git" / repository
+                init_bare(cached)
+                fetch(cached, url, [oid.hex])
+                keep_commits(cached, [oid])
+
+    with git_daemon(shared / "srv") as daemon:
+        url = daemon.url("origin.git")
+        assert as_user(FIRST, lambda: use(url, first, "one.git")) == ""
+        assert as_user(SECOND, lambda: use(url, second, "two.git")) == ""
+        assert as_user(FIRST, lambda: use(url, second, "one.git")) == ""
 
 
 def test_one_account_repairs_what_another_wrote(shared: Path) -> None:

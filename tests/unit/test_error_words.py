@@ -38,7 +38,9 @@ def test_room_is_told_where_it_is_known(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     error = write_error(tmp_path, "a blob", full)
     assert error.facts["free_bytes"] and "MiB free" in error.message
-    error = write_error(tmp_path / "absent", "a blob", full)
+    error = write_error(tmp_path / "new", "a new store", full)
+    assert f"MiB free in {tmp_path})" in error.message
+    error = write_error(tmp_path / "absent" / "absent", "a blob", full)
     assert "free_bytes" not in error.facts and "MiB free" not in error.message
 
 

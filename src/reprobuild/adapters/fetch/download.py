@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from reprobuild.adapters.fetch.http import CHUNK, Http, Stream, TransferError, interrupted
 from reprobuild.adapters.fetch.pace import Pace, Progress
-from reprobuild.adapters.fetch.partial import disk_error, ensure, exclusive, open_partial
+from reprobuild.adapters.fetch.partial import disk_error, ensure, exclusive, open_partial, share
 from reprobuild.adapters.fetch.redact import redact
 from reprobuild.adapters.fetch.wanted import Place, Wanted, mismatch, unreachable
 from reprobuild.core.digest import Hasher, Sha256
@@ -205,6 +205,7 @@ class Downloader:
         descriptor, temporary = tempfile.mkstemp(prefix="new-", dir=directory)
         try:
             with os.fdopen(descriptor, "wb") as handle:
+                share(handle.fileno(), directory)
                 stream = self.http.open(place.url, authorization=place.authorization)
                 pace = Pace(self.settings)
                 try:

@@ -2,6 +2,9 @@
 
 A file here is only ever a hint: it is hashed before it counts. One process at a time works on
 one digest, by a lock that dies with its owner.
+
+All of it is private to the account, except in a store that the accounts of a group share: there
+one goes on where another was cut, and waits for its lock.
 """
 
 from __future__ import annotations
@@ -10,13 +13,18 @@ import errno
 import fcntl
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from reprobuild.adapters.fetch.settings import FetchSettings
+from reprobuild.adapters.store.durable import is_shared
 from reprobuild.errors import ReprobuildError
+
+_SHARED = 0o660
+"""Files that any account of the group goes on with."""
 
 
 def disk_error(error: OSError, path: Path) -> ReprobuildError:
@@ -31,18 +39,63 @@ def disk_error(error: OSError, path: Path) -> ReprobuildError:
 
 
 def ensure(directory: Path) -> None:
-    """Makes the directory, private to this user; raises E-DISK-FULL or E-FETCH."""
+    """Makes the directory; raises E-DISK-FULL or E-FETCH.
+
+    Private to this user, or shared where the directory that it lies in is.
+    """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if is_shared(directory.parent) and not is_shared(directory):
+            _share_all(directory)
     except OSError as error:
         raise disk_error(error, directory) from None
 
 
+def _share_all(directory: Path) -> None:
+    """The directory, and what of ours is in it, for the group; another's is for it to share."""
+    if directory.stat().st_uid != os.geteuid():
+        return
+    for entry in os.scandir(directory):
+        if entry.is_file(follow_symlinks=False) and entry.stat().st_uid == os.geteuid():
+            os.chmod(entry.path, _SHARED, follow_symlinks=False)  # noqa: PTH101
+    directory.chmod(0o2775)
+
+
+def share(descriptor: int, directory: Path) -> None:
+    """Lets the other accounts go on with a new file, where they share its directory."""
+    if is_shared(directory):
+        os.fchmod(descriptor, _SHARED)
+
+
+def _open(path: Path) -> int:
+    """A file, open for reading and writing, made when absent; links are not followed.
+
+    It has its mode before it has its name: whoever finds it, may open it.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    if not is_shared(path.parent):
+        return os.open(path, flags | os.O_CREAT, 0o600)
+    while True:
+        with suppress(FileNotFoundError):
+            return os.open(path, flags)
+        descriptor, temporary = tempfile.mkstemp(prefix="new-", dir=path.parent)
+        try:
+            os.fchmod(descriptor, _SHARED)
+            os.link(temporary, path)
+            return descriptor
+        except FileExistsError:
+            os.close(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        finally:
+            os.unlink(temporary)  # noqa: PTH108
+
+
 def open_partial(path: Path) -> BinaryIO:
     """The partial file, open for reading and writing, made when absent; links are not followed."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        handle = os.fdopen(os.open(path, flags, 0o600), "r+b")
+        handle = os.fdopen(_open(path), "r+b")
     except OSError as error:
         raise disk_error(error, path) from None
     if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
@@ -69,7 +122,7 @@ def exclusive(path: Path, settings: FetchSettings) -> Iterator[None]:
 def _acquire(path: Path, settings: FetchSettings) -> int:
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            descriptor = _open(path)
         except OSError as error:
             raise disk_error(error, path) from None
         try:

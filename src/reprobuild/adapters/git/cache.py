@@ -202,12 +202,11 @@ class GitCache:
         """Notes what a remote said; a cache that cannot be written to is no failure."""
         place = self._seen(url)
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            transport.make_home(place.parent)
             before = json.loads(place.read_bytes()) if place.is_file() else {}
             rows = {**before, **{ref: oid.hex for ref, oid in answer.items()}}
             replace_file(place, json.dumps(rows, indent=0, sort_keys=True).encode())
-            for made, mode in ((place, 0o644), (place.parent, 0o755)):
-                made.chmod(mode)  # as the store's own, whatever the caller's umask
+            place.chmod(0o644)  # as the store's own, whatever the caller's umask
         except (OSError, ValueError):
             place.unlink(missing_ok=True)
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from reprobuild.adapters.git.plumbing import clean_environment, run
+from reprobuild.adapters.store.durable import is_shared
 from reprobuild.core.digest import GitOid
 from reprobuild.core.integration.address import check_url, secret_in
 from reprobuild.core.integration.model import check_ref
@@ -142,14 +145,22 @@ def init_bare(git_dir: Path, *, sha256: bool = False) -> None:
     """Makes an empty bare repository, unless there is one."""
     if (git_dir / "HEAD").exists():
         return
-    git_dir.parent.mkdir(parents=True, exist_ok=True)
-    git_dir.parent.chmod(0o755)
+    make_home(git_dir.parent)
     form = "sha256" if sha256 else "sha1"
-    run(
-        ["init", "--quiet", "--bare", "--template=", f"--object-format={form}", str(git_dir)],
-        env=clean_environment(),
-        umask=_UMASK,
-    )
+    argv = ["init", "--quiet", "--bare", "--template=", f"--object-format={form}"]
+    if is_shared(git_dir.parent):
+        argv.append("--shared=group")  # git then sees to the modes of all that it writes there
+    run([*argv, str(git_dir)], env=clean_environment(), umask=_UMASK)
 
 
-__all__ = ["fetch", "init_bare", "keep", "list_refs", "transport_environment"]
+def make_home(directory: Path) -> None:
+    """The directory of cache repositories, whatever the caller's umask: as the store's own are,
+    shared by a group where the one above is."""
+    directory.mkdir(parents=True, exist_ok=True)
+    mode = 0o2775 if is_shared(directory.parent) else 0o755
+    if stat.S_IMODE(directory.stat().st_mode) != mode:
+        with suppress(PermissionError):  # another account's, which has made it as it should be
+            directory.chmod(mode)
+
+
+__all__ = ["fetch", "init_bare", "keep", "list_refs", "make_home", "transport_environment"]

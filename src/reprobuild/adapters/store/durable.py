@@ -399,14 +399,15 @@ def write_error(root: str | Path, what: str, error: OSError) -> ReprobuildError:
             path=path,
             errno=name,
         )
-    free = _free_bytes(root)
+    place = root if os.path.lexists(root) else os.path.dirname(root)  # one that is being made
+    free = _free_bytes(place)
     if free is None:
         return ReprobuildError(
             "E-STORE-WRITE", f"cannot write {what}: {reason} ({path})", path=path, errno=name
         )
     return ReprobuildError(
         "E-STORE-WRITE",
-        f"cannot write {what}: {reason} ({free // 2**20} MiB free in {root})",
+        f"cannot write {what}: {reason} ({free // 2**20} MiB free in {place})",
         path=path,
         errno=name,
         free_bytes=free,
