@@ -59,6 +59,7 @@ def _file(path: Path) -> None:
 STRANGERS: tuple[tuple[str, Callable[[Path], None]], ...] = (
     ("tmp/strange", _link),
     ("tmp/strange", os.mkfifo),
+    ("tmp/strange", _file),
     ("build/build-strange", _link),
     ("build/build-strange", _file),
     ("runtime/strange", _link),
@@ -209,3 +210,36 @@ def test_disagreements_among_strangers(
     [found] = store.quarantine.disagreements()
     assert found.settled
     assert os.path.lexists(path)
+
+
+def test_single_files_that_a_crash_left_go(store: LocalStore) -> None:
+    names = ("seen-123-0123abcd", "root-0123456789ab", "format-1-00000000", "reserve-7-0123abcd")
+    for name in names:
+        (store.path / "tmp" / name).touch()
+    done = store.gc()
+    assert done.kinds["tmp"].count == len(names) and not done.strange
+    assert list((store.path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "make", "stops"),
+    [
+        ("blobs/00", _file, True),
+        (f"records/{HEX}", _file, True),
+        (f"records/{HEX}", os.mkfifo, True),
+        (f"trees/ab/{HEX}", Path.mkdir, True),
+        ("blobs/notes.txt", _file, False),
+        ("blobs/ab/notes.txt", _file, False),
+        ("records/notes.txt", _file, False),
+        ("notes.txt", _file, False),
+    ],
+)
+def test_repair_tells_what_is_in_the_way_from_what_only_lies_there(
+    store: LocalStore, place: str, make: Callable[[Path], None], stops: bool
+) -> None:
+    path = store.path / place
+    path.parent.mkdir(exist_ok=True)
+    make(path)
+    done = store.repair(jobs=1)
+    assert done.stops == ([str(path)] if stops else [])
+    assert len(done.left) == 1 and str(path) in done.left[0]

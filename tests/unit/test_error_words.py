@@ -21,7 +21,8 @@ def test_a_permission_is_not_called_a_lack_of_room(tmp_path: Path, number: int) 
 
 
 @pytest.mark.parametrize(
-    "number", [errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.EROFS]
+    "number",
+    [errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.EEXIST, errno.EROFS],
 )
 def test_what_is_out_of_place_is_no_matter_of_room(tmp_path: Path, number: int) -> None:
     path = str(tmp_path / "blobs" / "ab")

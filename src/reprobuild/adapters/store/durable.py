@@ -29,7 +29,7 @@ _RENAME_NOREPLACE = 1
 _SYNC_FILE_RANGE_WRITE = 2
 _AT_FDCWD = -100
 _REFUSED = (errno.EACCES, errno.EPERM)
-_OUT_OF_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)
+_OUT_OF_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.EEXIST)
 _NO_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable
@@ -84,6 +85,9 @@ _NOT_OURS = (
     errno.ENXIO,
 )
 """Refusals that say what lies there, and nothing of the disk: not the store's, or a mount."""
+
+_UNFINISHED = re.compile(r"[A-Za-z]+-(\d+-)?[0-9a-f]{8,12}")
+"""Names of single files below `tmp/`, of what is replaced without a session."""
 
 _LONG_NAME = 200
 """Bytes of a name that leave room for more."""
@@ -260,8 +264,8 @@ class _Sweep:
 
     def _leftovers(self) -> None:
         for session in self._listing("tmp"):
-            if not session.is_dir(follow_symlinks=False) and not session.is_file(
-                follow_symlinks=False
+            if not session.is_dir(follow_symlinks=False) and not (
+                session.is_file(follow_symlinks=False) and _UNFINISHED.fullmatch(session.name)
             ):
                 self._result.strange.append(session.path)
             elif not self._session_lives(session.name):

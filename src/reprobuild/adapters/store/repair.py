@@ -11,6 +11,7 @@ before the next: a repair that is cut short leaves orphans or damage, never a ne
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 
@@ -32,6 +33,13 @@ from reprobuild.core.digest import Digest
 from reprobuild.core.tree import Directory, File, Tree
 from reprobuild.errors import ReprobuildError
 
+_NEEDED = re.compile(
+    rf"roots/.+|(records|{QUARANTINE})/[0-9a-f]{{64}}(/[^/]+)?"
+    r"|(blobs|trees|drvs)/([0-9a-f]{2})(/\4[0-9a-f]{62}(\.x)?)?",
+    re.DOTALL,
+)
+"""Paths below the store that it makes itself."""
+
 
 def repair(layout: Layout, *, jobs: int, others: Sequence[Layout] = ()) -> Repaired:
     """Hashes everything, brings back what can be, and removes what then is not what it should be.
@@ -50,21 +58,16 @@ def repair(layout: Layout, *, jobs: int, others: Sequence[Layout] = ()) -> Repai
             restorer.run(report.problems)
         result = _Repair(layout, known, restorer.elsewhere).run(report.problems)
         result.restored = sorted(restorer.restored)
-        result.stops = sorted({*restorer.blocked, *_might_keep(layout, report.problems)})
+        result.stops = sorted({*restorer.blocked, *_in_the_way(layout, report.problems)})
         return result
 
 
-def _might_keep(layout: Layout, problems: Iterable[Problem]) -> list[str]:
-    """What is not the store's and lies where collection looks for what to keep."""
-    homes = tuple(f"{layout.root}/{home}/" for home in ("roots", QUARANTINE))
-    depth = {homes[0]: 1, homes[1]: 2}
-    return [
-        p.path
-        for p in problems
-        for home in homes
-        if p.kind == "misplaced" and p.path.startswith(home)
-        if p.path[len(home) :].count("/") == depth[home] - 1 and os.path.lexists(p.path)
-    ]
+def _in_the_way(layout: Layout, problems: Iterable[Problem]) -> list[str]:
+    """What is not the store's and has a place that the store needs, or that collection looks into
+    for what to keep."""
+    top = len(layout.root) + 1
+    misplaced = {p.path for p in problems if p.kind == "misplaced"}
+    return [p for p in misplaced if _NEEDED.fullmatch(p[top:]) and os.path.lexists(p)]
 
 
 class _Repair:
