@@ -86,8 +86,11 @@ def test_keep_going_makes_the_rest_and_names_every_failure(locked: Demo) -> None
         "derivations/program.toml",
         (locked.path / "derivations/program.toml").read_text().replace("echo compiled", "exit 2"),
     )
-    error = locked.run("--json", "realize", "--keep-going", status=5).error
+    error = locked.run("--json", "realize", "--keep-going", "--keep-failed", status=5).error
     assert error["code"] == "E-DEPENDENCY"
+    kept = [line.partition(": ") for line in error["facts"]["kept"]]
+    assert sorted(name for name, _, _ in kept) == ["notes.copy", "program.compile"]
+    assert all((Path(place) / "out").is_dir() for _, _, place in kept)
     assert sorted(line.split(":")[0] for line in error["facts"]["failed"]) == [
         "notes.copy",
         "program.compile",

@@ -110,14 +110,14 @@ def test_doctor_of_a_store_that_cannot_be_made(locked: Demo) -> None:
 
 
 def test_a_sandbox_without_its_place(realized: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tempfile.mkdtemp
+    real = os.mkdir
 
-    def refuse(suffix: str = "", prefix: str = "", dir: Path | None = None) -> str:
-        if prefix == "shell-":
+    def refuse(path: str | Path, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        if "/shell-" in str(path):
             raise PermissionError(errno.EACCES, "Permission denied")
-        return real(suffix, prefix, dir)
+        real(path, mode, dir_fd=dir_fd)
 
-    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr(os, "mkdir", refuse)
     said = call(realized, "shell", "demo.program", "--", "/bin/true")
     assert (said.status, "E-STORE-WRITE" in said.err) == (10, True), said.err
 

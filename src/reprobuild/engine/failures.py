@@ -29,7 +29,8 @@ _HINTS = 3
 class SeveralError(ReprobuildError):
     """E-DEPENDENCY for several failures, with the exit status that fits them best.
 
-    Facts: `failed` (a line each), `codes` (theirs, in the same order), `not_tried` (a number).
+    Facts: `failed` (a line each), `codes` (theirs, in the same order), `not_tried` (a number),
+    `kept` (a line for each directory that was kept).
     """
 
     def __init__(self, failed: Mapping[str, ReprobuildError], not_tried: int) -> None:
@@ -42,6 +43,8 @@ class SeveralError(ReprobuildError):
             failed=[f"{name}: {error}  [{error.code}]" for name, error in failed.items()],
             codes=[error.code for error in failed.values()],
             not_tried=not_tried,
+            kept=[f"{name}: {e.facts['kept']}" for name, e in failed.items() if e.facts.get("kept")]
+            or None,
         )
         self._exit_status = errors[0].exit_status
 
