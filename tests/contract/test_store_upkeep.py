@@ -76,6 +76,12 @@ STRANGERS: tuple[tuple[str, Callable[[Path], None]], ...] = (
     ("records/notes.txt", _file),
 )
 
+ASIDE: tuple[tuple[str, Callable[[Path], None]], ...] = (
+    ("quarantine/notes.txt", _file),
+    ("quarantine/theirs", _link),
+    (f"quarantine/{HEX}", _link),
+)
+
 
 @pytest.mark.parametrize(
     ("place", "make"), STRANGERS, ids=[f"{n}-{f.__name__}" for n, f in STRANGERS]
@@ -95,6 +101,18 @@ def test_a_stranger_is_left_and_named_and_the_rest_collected(
     if path.is_symlink():
         assert (path / "build-theirs" / "file").read_text() == "theirs"
     store.repair(jobs=1)
+    assert os.path.lexists(path)
+
+
+@pytest.mark.parametrize(("place", "make"), ASIDE, ids=[name for name, _ in ASIDE])
+@pytest.mark.usefixtures("record")
+def test_what_is_no_action_in_quarantine_keeps_nothing(
+    store: LocalStore, place: str, make: Callable[[Path], None]
+) -> None:
+    path = store.path / place
+    path.parent.mkdir()
+    make(path)
+    assert store.gc().kinds["blobs"].count == 1
     assert os.path.lexists(path)
 
 

@@ -63,7 +63,7 @@ def repair(
             f"stand in its way: {', '.join(done.stops[:3])}",
             hint="move them away, and repair again",
             stops=done.stops,
-            **done.lists(),
+            **(done.lists() if app.json else {}),  # else they were said
         )
 
 

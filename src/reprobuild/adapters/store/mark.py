@@ -66,6 +66,8 @@ def mark(layout: Layout, roots: Roots, ignored: Collection[str] = ()) -> Live:
     for action in {action for action, _ in live.records}:
         _disagreeing(layout, live, action)
     for aside in listing(str(layout.directory(QUARANTINE))):
+        if len(aside.name) != 64 or not aside.is_dir(follow_symlinks=False):
+            continue  # no action's: nothing was set aside there
         for entry in listing(aside.path):
             record = _read_record(entry.path, aside.name, entry.name)
             _outputs(layout, live, record)
