@@ -96,6 +96,17 @@ def test_among_records(store: LocalStore, record: Record, make: Callable[[Path],
     assert str(path) in refused("E-STORE-DAMAGED", lambda: store.records(record.action)).message
 
 
+def test_in_the_place_of_an_actions_records(store: LocalStore, record: Record) -> None:
+    place = store.path / "records" / record.action.hex
+    place.rename(store.path / "aside")
+    for make in (_fifo, Path.touch):
+        make(place)
+        error = refused("E-STORE-DAMAGED", lambda: store.records(record.action))
+        assert str(place) in error.message and error.hint
+        place.unlink()
+    assert store.records(record.action) == ()
+
+
 @strange
 def test_in_a_documents_place(
     store: LocalStore, record: Record, make: Callable[[Path], None]

@@ -39,6 +39,10 @@ class Records:
             names = sorted(os.listdir(directory))
         except FileNotFoundError:
             return ()
+        except NotADirectoryError as error:
+            reason = "what lies there is no directory of records"
+            hint = "move away what is there: it is not the store's"
+            raise damaged("action", action.hex, directory, reason, hint) from error
         found = (self._load(action.hex, name) for name in names)
         return tuple(record for record in found if record is not None)
 
