@@ -18,27 +18,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from reprobuild.adapters.store.lend import Known
 from reprobuild.core.derivation import InputContent
 from reprobuild.core.digest import Digest
 from reprobuild.core.record import Record
 from reprobuild.core.tree import Directory, Entry, File, Symlink, Tree
 from reprobuild.errors import ReprobuildError
 from reprobuild.ports import Loan
-
-
-class SoundLoan:
-    """A loan of a tree that nobody can change."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def known(self) -> bool | None:
-        """That it is sound."""
-        return True
-
-    def sound(self) -> bool:
-        """Always."""
-        return True
 
 
 class MemoryStore:
@@ -164,7 +150,7 @@ class MemoryStore:
 
     def lend(self, tree: Digest) -> Loan:
         """As the port says: sound from the first moment."""
-        return SoundLoan(self.materialise(tree))
+        return Known(self.materialise(tree))
 
     def changed(self, inputs: Iterable[InputContent]) -> Sequence[InputContent]:
         """As the port says: nobody can change them, unless a test says so in `spoilt`."""
