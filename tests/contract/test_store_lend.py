@@ -18,6 +18,7 @@ from reprobuild.adapters.store.made import MadeCheck
 from reprobuild.adapters.store.store import LocalStore
 from reprobuild.core.derivation import Derivation, InputContent
 from reprobuild.core.digest import Digest
+from reprobuild.core.tree import File
 from reprobuild.engine.realize import Realized
 from reprobuild.ports import BuildOutcome, BuildRequest, Wish
 from support.events import Recorder
@@ -53,12 +54,12 @@ class Gate(threading.Event):
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Looks wait for this."""
     event = Gate()
-    look = MadeCheck.sound
+    look: Callable[..., bool] = MadeCheck.sound
 
     def wait(*args: object) -> bool:
         event.waited += 1
         assert event.wait(SECONDS)
-        return look(*args)  # type: ignore[arg-type]
+        return look(*args)
 
     monkeypatch.setattr(MadeCheck, "sound", wait)
     yield event
@@ -311,14 +312,14 @@ def test_what_cannot_be_made_again_is_said(spoilt: _Spoilt) -> None:
     over = spoilt.over()
     with LocalStore.open(spoilt.place) as store:
         file = dict(store.tree(spoilt.tree).entries)[b"file"]
-        assert not hasattr(file, "entries")
-        flip(blob_path(store, file.digest))  # type: ignore[union-attr]
+        assert isinstance(file, File)
+        flip(blob_path(store, file.digest))
         executor = FakeExecutor()
         error = refused(
             "E-STORE-DAMAGED",
             lambda: realize(store, [spoilt.source, over], spoilt.notes, executor=executor),
         )
-        assert file.digest.hex in error.message  # type: ignore[union-attr]
+        assert file.digest.hex in error.message
         assert executor.ran == ["over"]
         assert store.realized(over.digest) is None
 
@@ -417,7 +418,9 @@ def test_a_contradiction_over_what_changed_is_none(spoilt: _Spoilt) -> None:
         assert store.records(first.action) == (first,)
 
 
-def test_looking_takes_its_share_of_the_time(spoilt: _Spoilt) -> None:
+def test_looking_takes_its_share_of_the_time(
+    spoilt: _Spoilt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A look at a large directory is not repeated for every few quick builds."""
     looks: list[int] = []
     steps = [step(f"s{n}", spoilt.source, word=str(n)) for n in range(30)]
@@ -429,9 +432,9 @@ def test_looking_takes_its_share_of_the_time(spoilt: _Spoilt) -> None:
             time.sleep(0.1)
             return real(inputs)
 
-        store.changed = slow  # type: ignore[method-assign]
+        monkeypatch.setattr(store, "changed", slow)
         whole = glue("whole", *steps)
-        realize(store, [spoilt.source, *steps, whole], spoilt.notes, executor=FakeExecutor(
-            seconds=0.05))  # fmt: skip
+        executor = FakeExecutor(seconds=0.05)
+        realize(store, [spoilt.source, *steps, whole], spoilt.notes, executor=executor)
         assert store.realized(whole.digest) is not None
     assert len(looks) <= 3

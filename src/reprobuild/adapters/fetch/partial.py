@@ -23,6 +23,7 @@ from reprobuild.adapters.fetch.settings import FetchSettings
 from reprobuild.adapters.store.durable import is_shared
 from reprobuild.errors import ReprobuildError
 
+_UNFOLLOWED = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _SHARED = 0o660
 """Files that any account of the group goes on with."""
 
@@ -57,7 +58,12 @@ def _share_all(directory: Path) -> None:
         return
     for entry in os.scandir(directory):
         if entry.is_file(follow_symlinks=False) and entry.stat().st_uid == os.geteuid():
-            os.chmod(entry.path, _SHARED, follow_symlinks=False)  # noqa: PTH101
+            # By descriptor: not every C library changes modes without following links.
+            descriptor = os.open(entry.path, os.O_RDONLY | _UNFOLLOWED)
+            try:
+                os.fchmod(descriptor, _SHARED)
+            finally:
+                os.close(descriptor)
     directory.chmod(0o2775)
 
 
@@ -72,7 +78,7 @@ def _open(path: Path) -> int:
 
     It has its mode before it has its name: whoever finds it, may open it.
     """
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags = os.O_RDWR | _UNFOLLOWED
     if not is_shared(path.parent):
         return os.open(path, flags | os.O_CREAT, 0o600)
     while True:
