@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -174,19 +174,17 @@ class _Sweep:
     def _listing(self, home: str) -> list[os.DirEntry[str]]:
         return [] if home in self._linked else listing(f"{self._root}/{home}")
 
-    def _objects(self, home: str) -> list[os.DirEntry[str]]:
+    def _objects(self, home: str) -> Iterator[os.DirEntry[str]]:
         """The files of shards that have an object's name; what else lies there is strange."""
-        found: list[os.DirEntry[str]] = []
         for shard in self._listing(home):
             if len(shard.name) != 2 or not shard.is_dir(follow_symlinks=False):
                 self._result.strange.append(shard.path)
                 continue
             for entry in listing(shard.path):
                 if _is_hex(entry.name.removesuffix(".x")) and entry.is_file(follow_symlinks=False):
-                    found.append(entry)
+                    yield entry
                 else:
                     self._result.strange.append(entry.path)
-        return found
 
     # -- the steps -----------------------------------------------------------------------------
 
