@@ -77,7 +77,8 @@ def test_killed(
             raise
         shutil.rmtree(home)
         home.with_name("trial.built").unlink(missing_ok=True)
-    assert hit >= 0.9 * tried
+    # The last ones may not be reached; of a sample that is one.
+    assert hit >= (0.9 * tried if full else tried - 1)
     tally(scenario.name, "killed at a file operation", hit)
 
 
@@ -93,6 +94,7 @@ def test_refused(
 ) -> None:
     scenario, template, points = trial
     said: list[str] = []
+    fired = 0
     for at in chosen(points, full, number):
         home = memory / "trial"
         copy(template, home)
@@ -100,6 +102,7 @@ def test_refused(
         where = (
             f"{scenario.name}, {errno.errorcode[number]} at {at}: {outcome.fired}: {outcome.said}"
         )
+        fired += bool(outcome.fired)
         if not outcome.done:
             said.append(outcome.said)
             assert outcome.said in SAYS, where
@@ -111,8 +114,10 @@ def test_refused(
             raise
         shutil.rmtree(home)
         home.with_name("trial.built").unlink(missing_ok=True)
-    # A memo that cannot be written is no error: cache/seen is a tenth of an addition's points.
-    assert len(said) > 0.4 * len(chosen(points, full, number))
+    # A memo that cannot be written is no error: cache/seen is a tenth of an addition's points. So a
+    # sample of four says only that disks refused.
+    assert fired
+    assert len(said) > 0.4 * points or not full
     tally(scenario.name, f"refused with {errno.errorcode[number]}", len(said))
 
 
