@@ -16,8 +16,9 @@ from support.forked import KILL, KILL_AFTER, SHORT, forked
 from support.scenarios import SCENARIOS, Scenario, copy
 from torture.conftest import Tally
 
-SAMPLE = 4
-"""Points of each kind that are tried when not all are."""
+SAMPLE = 12
+"""Points of each kind that are tried when not all are: of four, three may well be of memos, which
+may be lost without a word."""
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +78,7 @@ def test_killed(
             raise
         shutil.rmtree(home)
         home.with_name("trial.built").unlink(missing_ok=True)
-    # The last ones may not be reached; of a sample that is one.
-    assert hit >= (0.9 * tried if full else tried - 1)
+    assert hit >= 0.9 * tried
     tally(scenario.name, "killed at a file operation", hit)
 
 
@@ -94,7 +94,6 @@ def test_refused(
 ) -> None:
     scenario, template, points = trial
     said: list[str] = []
-    fired = 0
     for at in chosen(points, full, number):
         home = memory / "trial"
         copy(template, home)
@@ -102,7 +101,6 @@ def test_refused(
         where = (
             f"{scenario.name}, {errno.errorcode[number]} at {at}: {outcome.fired}: {outcome.said}"
         )
-        fired += bool(outcome.fired)
         if not outcome.done:
             said.append(outcome.said)
             assert outcome.said in SAYS, where
@@ -114,10 +112,8 @@ def test_refused(
             raise
         shutil.rmtree(home)
         home.with_name("trial.built").unlink(missing_ok=True)
-    # A memo that cannot be written is no error: cache/seen is a tenth of an addition's points. So a
-    # sample of four says only that disks refused.
-    assert fired
-    assert len(said) > 0.4 * points or not full
+    # A memo that cannot be written is no error: cache/seen is a tenth of an addition's points.
+    assert len(said) > 0.4 * len(chosen(points, full, number))
     tally(scenario.name, f"refused with {errno.errorcode[number]}", len(said))
 
 
