@@ -113,24 +113,26 @@ def test_another_result_there_is_not_reproducible_and_names_the_node(trial: Tria
     assert "ran on 127.0.0.1:" in ran.error["facts"]["second_ran"]
 
 
-def test_a_build_that_fails_there_says_where_and_keeps_its_log(trial: Trial) -> None:
-    trial.demo.component("notes", "echo went wrong; exit 3")
+def _fails_there(trial: Trial, script: str) -> dict[str, Any]:
+    """The error of a build that nodes alone may run; it says on which one it ran."""
+    trial.demo.component("notes", script)
     trial.demo.run("lock")
     words = ("--json", "realize", "demo.notes", "--remote", trial.url, "--no-local")
-    ran = trial.demo.run(*words, store=trial.home / "failing", status=5)
-    assert ran.error["code"] == "E-BUILD-FAILED"
-    assert ran.error["facts"]["tail"] == ["went wrong"]
-    assert ran.error["facts"]["node"].startswith("127.0.0.1:")
+    error = trial.demo.run(*words, store=trial.home / "failing", status=5).error
+    assert error["facts"]["node"].startswith("127.0.0.1:")
+    return error
+
+
+def test_a_build_that_fails_there_says_where_and_keeps_its_log(trial: Trial) -> None:
+    error = _fails_there(trial, "echo went wrong; exit 3")
+    assert error["code"] == "E-BUILD-FAILED"
+    assert error["facts"]["tail"] == ["went wrong"]
 
 
 def test_an_output_of_a_fifo_alone_says_that_such_are_left_out(trial: Trial) -> None:
-    trial.demo.component("notes", "busybox mkfifo $out/f")
-    trial.demo.run("lock")
-    words = ("--json", "realize", "demo.notes", "--remote", trial.url, "--no-local")
-    ran = trial.demo.run(*words, store=trial.home / "special", status=5)
-    assert ran.error["code"] == "E-BUILD-NO-OUTPUT"
-    assert "FIFOs" in ran.error["message"]
-    assert ran.error["facts"]["node"].startswith("127.0.0.1:")
+    error = _fails_there(trial, "busybox mkfifo $out/f")
+    assert error["code"] == "E-BUILD-NO-OUTPUT"
+    assert "FIFOs" in error["message"]
 
 
 def test_usage(trial: Trial) -> None:

@@ -134,7 +134,11 @@ class Committer:
         self._waiting.append(made)
         urgent = made.record.duration_ms > QUICK_MS or len(self._waiting) >= MOST
         hurries = urgent or len(self._waiting) >= MANY
-        if len(self._waiting) == 1 or (hurries and not self._hurry) or (urgent > self._urgent):
+        if (
+            len(self._waiting) == 1
+            or (hurries and not self._hurry)
+            or (urgent and not self._urgent)
+        ):
             self._hurry = self._hurry or hurries
             self._urgent = self._urgent or urgent
             self._some.notify_all()

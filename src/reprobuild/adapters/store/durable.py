@@ -379,8 +379,11 @@ def write_error(root: str | Path, what: str, error: OSError) -> ReprobuildError:
             path=path,
             errno=errno.errorcode[error.errno],
         )
-    hint: str | None = None
-    name = errno.errorcode.get(error.errno or 0, "unknown")
+    facts: dict[str, str | int] = {
+        "path": path,
+        "errno": errno.errorcode.get(error.errno or 0, "unknown"),
+    }
+    hint, where = None, path
     if error.errno == errno.EROFS:
         hint = (
             "the file system is mounted read-only: mount it to be written, or name a store "
@@ -391,26 +394,14 @@ def write_error(root: str | Path, what: str, error: OSError) -> ReprobuildError:
             "something of the store is missing, or another thing lies in its place: "
             "`reprobuild store verify` names what is off, `reprobuild store repair` mends the store"
         )
-    if hint is not None:
-        return ReprobuildError(
-            "E-STORE-WRITE",
-            f"cannot write {what}: {reason} ({path})",
-            hint=hint,
-            path=path,
-            errno=name,
-        )
-    place = root if os.path.lexists(root) else os.path.dirname(root)  # one that is being made
-    free = _free_bytes(place)
-    if free is None:
-        return ReprobuildError(
-            "E-STORE-WRITE", f"cannot write {what}: {reason} ({path})", path=path, errno=name
-        )
+    else:
+        place = root if os.path.lexists(root) else os.path.dirname(root)  # one that is being made
+        free = _free_bytes(place)
+        if free is not None:
+            facts["free_bytes"] = free
+            where = f"{free // 2**20} MiB free in {place}"
     return ReprobuildError(
-        "E-STORE-WRITE",
-        f"cannot write {what}: {reason} ({free // 2**20} MiB free in {place})",
-        path=path,
-        errno=name,
-        free_bytes=free,
+        "E-STORE-WRITE", f"cannot write {what}: {reason} ({where})", hint=hint, **facts
     )
 
 
